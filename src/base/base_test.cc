@@ -1,0 +1,88 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+#include "base/channel.h"
+#include "base/json.h"
+#include "base/thread_pool.h"
+
+namespace quern {
+namespace {
+
+TEST(Json, KeepsOrderAndReadsMembersByType) {
+  const Json json = Json::parse(R"({"b": 1, "a": [true, null, 2.5, "x\u00e9"], "n": null})").value();
+
+  EXPECT_EQ(json.integer("b"), 1);
+  EXPECT_EQ(json.number("b"), 1.0);
+  EXPECT_EQ(json.string("b"), std::nullopt);
+  EXPECT_EQ(json.present("n"), nullptr);
+  EXPECT_EQ(json.dump(), "{\"b\":1,\"a\":[true,null,2.5,\"x\u00e9\"],\"n\":null}");
+}
+
+TEST(Json, TakesTheLastOfEqualKeys) { EXPECT_EQ(Json::parse(R"({"a":1,"a":2})").value().dump(), R"({"a":2})"); }
+
+TEST(Json, RefusesWhatIsNotJson) {
+  for (const char* text : {"", "{", "[1,]", "{\"a\":NaN}", "1 2", "\"\xff\"", "1e999", "{'a':1}"}) {
+    EXPECT_FALSE(Json::parse(text).ok()) << text;
+  }
+}
+
+TEST(Json, RefusesDeepNestingWithoutRecursion) {
+  const std::string deep(1000000, '[');
+
+  const auto parsed = Json::parse(deep);
+
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.error().message, "nested deeper than 64 levels");
+}
+
+TEST(Json, WritesBytesThatAreNoUtf8AsReplacement) {
+  std::string out;
+  append_json_string(out, "a\xff\xe2\x82z\x01\n\"");
+  EXPECT_EQ(out, "\"a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\\u0001\\n\\\"\"");
+}
+
+TEST(Channel, RefusesWhenFullAndDrainsAfterClose) {
+  Channel<int> channel(1);
+
+  EXPECT_TRUE(channel.try_send(1));
+  EXPECT_FALSE(channel.try_send(2));
+  channel.close();
+
+  EXPECT_EQ(channel.receive(), 1);
+  EXPECT_EQ(channel.receive(), std::nullopt);
+}
+
+TEST(ThreadPool, CoversEveryIndexOnce) {
+  ThreadPool pool(3);
+  std::vector<std::atomic<int>> hits(1000);
+
+  for (int round = 0; round < 50; ++round) {
+    pool.parallel_for(1000, 7, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+    });
+  }
+
+  for (const auto& hit : hits) EXPECT_EQ(hit.load(), 50);
+}
+
+TEST(ThreadPool, BarrierOrdersPhases) {
+  ThreadPool pool(4);
+  std::atomic<int> first{0};
+  std::atomic<bool> wrong{false};
+
+  for (int round = 1; round <= 200; ++round) {
+    pool.run([&](int) {
+      ++first;
+      pool.barrier();
+      if (first.load() != 4 * round) wrong = true;
+      pool.barrier();
+    });
+  }
+
+  EXPECT_FALSE(wrong.load());
+}
+
+}  // namespace
+}  // namespace quern
