@@ -1,0 +1,51 @@
+// ChatTemplate: a conversation -> prompt text, by the model's own Jinja template. Immutable once parsed; any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "text/tokenizer.h"
+
+namespace quern {
+
+/// Bounds of one rendering; templates are files from strangers.
+struct TemplateLimits {
+  int64_t max_operations = 20'000'000;
+  int64_t max_output_bytes = 16 << 20;
+  int max_depth = 100;       // of macro calls and nested expressions
+  int64_t max_time_us = 2'000'000;
+};
+
+class ChatTemplate {
+ public:
+  /// Parses with `trim_blocks`, `lstrip_blocks`, loop controls and the extensions that `transformers` turns on.
+  static Result<ChatTemplate> parse(std::string_view source);
+
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  /// Renders with the members of `variables` (an object: messages, tools, add_generation_prompt, bos_token, ...) as
+  /// globals. Strings that stand in `variables` come out as untrusted pieces, except the values of the members named in
+  /// `trusted` (bos_token, eos_token ...); what the template itself writes is trusted. An exception raised by the
+  /// template is an error with its own message.
+  Result<std::vector<TextPiece>> render(const Json& variables, const std::vector<std::string>& trusted = {},
+                                        const TemplateLimits& limits = {}) const;
+
+  const std::string& source() const;
+
+ private:
+  struct Program;
+  explicit ChatTemplate(std::unique_ptr<const Program> program);
+  std::unique_ptr<const Program> program_;
+};
+
+/// The concatenated text of pieces.
+std::string join(const std::vector<TextPiece>& pieces);
+
+}  // namespace quern

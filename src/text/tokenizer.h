@@ -1,0 +1,77 @@
+// Tokenizer: text <-> token ids. Immutable once loaded; any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace quern {
+
+/// A vocabulary as GGUF metadata spells it (`tokenizer.ggml.*`).
+struct GgufVocabulary {
+  std::string model;  // "gpt2" (byte-level BPE), "llama" (SentencePiece-style BPE)
+  std::string pre;    // which pre-tokenizer, "" when absent
+  std::vector<std::string> tokens;
+  std::vector<float> scores;          // llama only
+  std::vector<int32_t> types;         // 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte; may be empty
+  std::vector<std::string> merges;    // gpt2 only
+  std::optional<int32_t> bos, eos, eot, eom, unknown, padding;
+  std::optional<bool> add_bos, add_eos, add_space_prefix;
+};
+
+struct EncodeOptions {
+  bool add_special = true;     // BOS and EOS as the model's post-processor says
+  bool parse_special = false;  // special tokens written out in the text become their ids; only for trusted text
+};
+
+/// Text that is either trusted (written by a template) or came from a user.
+struct TextPiece {
+  std::string text;
+  bool trusted = false;
+};
+
+class Tokenizer {
+ public:
+  /// From the text of tokenizer.json; `config` is tokenizer_config.json, a null Json when there is none.
+  static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view tokenizer_json, const Json& config);
+  static Result<std::shared_ptr<const Tokenizer>> from_gguf(GgufVocabulary vocabulary);
+
+  virtual ~Tokenizer() = default;
+
+  /// Invalid UTF-8 in `text` is first replaced by U+FFFD.
+  virtual Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const = 0;
+  /// Encodes pieces as one text: special tokens are recognised in trusted pieces only. No BOS or EOS is added when the
+  /// text already starts or ends with it.
+  virtual Result<std::vector<int32_t>> encode_pieces(std::span<const TextPiece> pieces, bool add_special) const = 0;
+
+  /// The text of a whole sequence as the model's decoder says. Bytes that are no UTF-8 become U+FFFD. Ids out of range
+  /// are skipped.
+  virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const = 0;
+
+  /// The raw bytes that a token adds in the middle of a text (may be part of a character). Empty for ids out of range.
+  virtual std::string_view token_bytes(int32_t id) const = 0;
+  /// The token as the vocabulary spells it.
+  virtual std::string_view token_text(int32_t id) const = 0;
+  virtual std::optional<int32_t> id_of(std::string_view token_text) const = 0;
+  virtual bool is_special(int32_t id) const = 0;
+
+  /// Number of ids, added tokens included. The model's logits may be wider.
+  virtual int size() const = 0;
+  virtual std::optional<int32_t> bos() const = 0;
+  virtual std::optional<int32_t> eos() const = 0;
+  /// Whether the decoder drops one leading space of a text (SentencePiece style).
+  virtual bool strips_leading_space() const = 0;
+  /// Tokens that end a generation according to the vocabulary (EOS, EOT and known spellings of them), sorted.
+  virtual std::span<const int32_t> end_of_generation() const = 0;
+  /// One line for people: kind, pre-tokenizer, size.
+  virtual std::string description() const = 0;
+};
+
+}  // namespace quern
