@@ -1,0 +1,30 @@
+// Weight: a matrix in a runtime format. A view; the weight store owns the memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quern {
+
+/// One per header of this folder; formats/list.h maps it to the format's struct.
+enum class FormatId : uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q8_0, q4_k, q6_k };
+
+/// How the two planes of a weight lie in memory.
+enum class Layout : uint8_t {
+  rows,    // row by row: data plane [rows][cols/group][data_bytes], scale plane [rows][cols/group][scale_bytes]
+  packed,  // as the device's linear kernel wants it (ops/linear.h); one block of memory, `scales` is null
+};
+
+/// rows = outputs, cols = inputs:  y = x W^T.
+struct Weight {
+  FormatId format = FormatId::f32;
+  Layout layout = Layout::rows;
+  int32_t rows = 0;
+  int32_t cols = 0;
+  std::byte* data = nullptr;
+  std::byte* scales = nullptr;
+
+  explicit operator bool() const { return data != nullptr; }
+};
+
+}  // namespace quern

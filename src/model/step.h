@@ -1,0 +1,44 @@
+// Step: everything one forward pass reads, in device memory whose addresses never change. Thread: executor.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/spec.h"
+#include "ops/attention.h"
+#include "ops/exec.h"
+#include "tensor/tensor.h"
+
+namespace quern {
+
+/// What a block may branch on: sizes only.
+struct StepShape {
+  int tokens = 0;
+  int segments = 0;
+  int outputs = 0;  // tokens whose logits or hidden states are wanted
+
+  bool operator==(const StepShape&) const = default;
+};
+
+struct StepInputs {
+  Tensor tokens;     // [tokens] i32
+  Segments segments; // starts, rows, positions
+  Tensor outputs;    // [outputs] i32: indices of query tokens, ascending
+};
+
+/// Pages of all groups: one pool, one table per group.
+struct KvCache {
+  std::byte* pool = nullptr;
+  KvLayout layout;
+  std::vector<Tensor> tables;  // per group: [rows, max pages of a row] i32
+  Dtype dtype = Dtype::f16;
+};
+
+struct Step {
+  Exec& exec;
+  StepShape shape;
+  StepInputs inputs;
+  const KvCache& kv;
+};
+
+}  // namespace quern

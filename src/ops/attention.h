@@ -1,0 +1,53 @@
+// attention: causal attention of new tokens over paged keys and values, and the writing of those pages.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/exec.h"
+#include "ops/kernel.h"
+#include "tensor/tensor.h"
+
+namespace quern {
+
+/// Keys and values of one layer in the pages of its group. A page is one extent: layer, K|V, kv head, token, dim.
+struct PagedKv {
+  std::byte* pool = nullptr;   // page p begins at pool + p * page_bytes
+  int64_t page_bytes = 0;
+  int64_t layer_offset = 0;    // of this layer inside a page; K first, V right after it
+  Tensor table;                // [rows, pages] i32: page of token t of a row is table[row][t / page_tokens]
+  int32_t page_tokens = 16;
+  int32_t heads = 0;           // kv heads
+  int32_t head_dim = 0;
+  Dtype dtype = Dtype::f16;
+};
+
+/// The sequences of one step. Token i of segment s is query token starts[s] + i, at position positions[starts[s] + i].
+struct Segments {
+  Tensor starts;     // [segments + 1] i32: first query token of each segment
+  Tensor rows;       // [segments] i32: row in the page table
+  Tensor positions;  // [tokens] i32
+};
+
+struct AttentionParams {
+  int32_t heads = 0;     // query heads; grouped over the kv heads
+  float scale = 1.0F;
+  float softcap = 0.0F;  // 0: none; else scores become softcap * tanh(score / softcap)
+  int32_t window = 0;    // 0: all earlier tokens; else a query sees the keys j with position - window < j <= position
+  bool causal = true;    // false: a query sees every token of its segment's sequence up to the segment's last position
+};
+
+/// Stores keys and values of the step's tokens in their pages.   k, v: [tokens, kv heads * head_dim]
+void write_kv(Exec& exec, Tensor k, Tensor v, const PagedKv& kv, const Segments& segments);
+
+/// out[t] = softmax(scale * q[t] K^T) V over the pages; keys of the step are already written.
+/// q: [tokens, heads * head_dim]   out: the same. Accumulates in one fixed order of keys, whatever the segments are.
+Tensor attention(Exec& exec, Tensor q, const PagedKv& kv, const Segments& segments, const AttentionParams& params);
+
+namespace kernels {
+inline constinit Kernel<void(Tensor k, Tensor v, const PagedKv& kv, const Segments& segments)> write_kv{"write_kv"};
+inline constinit Kernel<void(Tensor out, Tensor q, const PagedKv& kv, const Segments& segments,
+                             const AttentionParams& params)>
+    attention{"attention"};
+}  // namespace kernels
+
+}  // namespace quern

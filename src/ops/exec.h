@@ -1,0 +1,23 @@
+// Exec: where and with what memory operations run. Thread: executor.
+#pragma once
+
+#include "tensor/arena.h"
+#include "tensor/queue.h"
+
+namespace quern {
+
+/// Watches every kernel; the one place for time per operation.
+class Trace {
+ public:
+  virtual ~Trace() = default;
+  virtual void begin(const char* kernel) = 0;
+  virtual void end(const char* kernel) = 0;
+};
+
+struct Exec {
+  Queue queue;
+  Arena& arena;
+  Trace* trace = nullptr;
+};
+
+}  // namespace quern

@@ -1,0 +1,25 @@
+#include "ops/rms_norm.h"
+
+namespace quern {
+
+Tensor rms_norm(Exec& exec, Tensor x, Tensor weight, float eps) {
+  CHECK(x.rank == 2 && weight.dims[0] == x.dims[1]);
+  const Tensor y = exec.arena.tensor(x.dtype, x.dims[0], x.dims[1]);
+  kernels::rms_norm(exec, y, x, weight, eps);
+  return y;
+}
+
+void rms_norm_heads(Exec& exec, Tensor x, Tensor weight, float eps) {
+  const int32_t head_dim = weight.dims[0];
+  CHECK(x.rank == 2 && x.dims[1] % head_dim == 0);
+  // [tokens, heads, head_dim] as a view; the kernel walks the two outer axes.
+  Tensor heads = x;
+  heads.rank = 3;
+  heads.dims[1] = x.dims[1] / head_dim;
+  heads.dims[2] = head_dim;
+  heads.strides[1] = head_dim;
+  heads.strides[2] = 1;
+  kernels::rms_norm(exec, heads, heads, weight, eps);
+}
+
+}  // namespace quern

@@ -1,0 +1,20 @@
+// rms_norm: root-mean-square normalisation.
+#pragma once
+
+#include "ops/exec.h"
+#include "ops/kernel.h"
+#include "tensor/tensor.h"
+
+namespace quern {
+
+/// y = x / rms(x) * weight along the last axis, in float.   x: [tokens, dim]   weight: [dim] f32
+Tensor rms_norm(Exec& exec, Tensor x, Tensor weight, float eps);
+/// In place, over every head of every token.   x: [tokens, heads * head_dim]   weight: [head_dim] f32
+void rms_norm_heads(Exec& exec, Tensor x, Tensor weight, float eps);
+
+namespace kernels {
+/// y and x: [tokens, dim] or [tokens, heads, dim], outer axes may be strided; y may be x.
+inline constinit Kernel<void(Tensor y, Tensor x, Tensor weight, float eps)> rms_norm{"rms_norm"};
+}  // namespace kernels
+
+}  // namespace quern
