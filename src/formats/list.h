@@ -1,0 +1,56 @@
+// The list of all formats: the one place besides its own header that a new format adds a line to.
+#pragma once
+
+#include <string_view>
+
+#include "base/check.h"
+#include "formats/float.h"
+#include "formats/q4_0.h"
+#include "formats/q4_1.h"
+#include "formats/q4_k.h"
+#include "formats/q5_0.h"
+#include "formats/q6_k.h"
+#include "formats/q8_0.h"
+#include "formats/weight.h"
+
+namespace quern {
+
+template <typename... Formats>
+struct FormatList {};
+using AllFormats = FormatList<F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K>;
+
+/// Calls visit(Format{}) for every format.
+template <typename Visit>
+void for_each_format(Visit&& visit) {
+  [&]<typename... Formats>(FormatList<Formats...>) { (visit(Formats{}), ...); }(AllFormats{});
+}
+
+/// Calls visit(Format{}) for the format of this id.
+template <typename Visit>
+void visit_format(FormatId id, Visit&& visit) {
+  bool found = false;
+  for_each_format([&]<typename Format>(Format format) {
+    if (Format::id != id) return;
+    found = true;
+    visit(format);
+  });
+  CHECK(found);
+}
+
+/// A format's name and sizes: `data_bytes` and `scale_bytes` for each `group` of values.
+struct FormatSizes {
+  std::string_view name;
+  int group = 0;
+  int data_bytes = 0;
+  int scale_bytes = 0;
+};
+
+inline FormatSizes format_info(FormatId id) {
+  FormatSizes sizes;
+  visit_format(id, [&]<typename Format>(Format) {
+    sizes = {Format::name, Format::group, Format::data_bytes, Format::scale_bytes};
+  });
+  return sizes;
+}
+
+}  // namespace quern
