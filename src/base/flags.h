@@ -1,0 +1,70 @@
+// Flags: the command line of one command. Thread: main.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace quern {
+
+/// `--name VALUE` and `--name=VALUE`; `--a_b` is `--a-b`; a boolean takes no value, and `--no-name` turns it off. Integers take
+/// the suffixes k, m, g (powers of 1000) and Ki, Mi, Gi (powers of 1024).
+class Flags {
+ public:
+  Flags(std::string usage, std::string example) : usage_(std::move(usage)), example_(std::move(example)) {}
+
+  void add(std::string_view name, std::string_view value, std::string_view help, std::string* target);
+  void add(std::string_view name, std::string_view value, std::string_view help, std::vector<std::string>* target);
+  void add(std::string_view name, std::string_view value, std::string_view help, int* target);
+  void add(std::string_view name, std::string_view value, std::string_view help, int64_t* target);
+  void add(std::string_view name, std::string_view value, std::string_view help, double* target);
+  void add(std::string_view name, std::string_view help, bool* target);
+  /// Another spelling of a flag; not in the help.
+  void alias(std::string_view other, std::string_view name);
+  /// Arguments without a name, in order; the last one takes all that follow when it is a list.
+  void positional(std::string_view name, std::string* target);
+  void positional(std::string_view name, std::vector<std::string>* target);
+
+  /// `--help` sets help_wanted() and ends parsing. An unknown flag names the nearest known one.
+  Status parse(std::span<char* const> arguments);
+  bool help_wanted() const { return help_wanted_; }
+  std::string help() const;
+
+ private:
+  using Set = std::function<Status(std::string_view text)>;
+  struct Flag {
+    std::string name, value, help;
+    Set set;
+    bool is_switch = false;
+  };
+  struct Positional {
+    std::string name;
+    Set set;
+    bool many = false;
+  };
+
+  void insert(std::string_view name, std::string_view value, std::string_view help, Set set, bool is_switch);
+  const Flag* find(std::string_view name) const;
+  Error unknown(std::string_view name) const;
+  Result<int> parse_flag(std::span<char* const> arguments, int at);
+
+  std::string usage_;
+  std::string example_;
+  std::vector<Flag> flags_;
+  std::vector<std::pair<std::string, std::string>> aliases_;
+  std::vector<Positional> positionals_;
+  bool help_wanted_ = false;
+};
+
+/// The one of `names` that differs least from `name`, if it is close.
+std::string_view nearest(std::string_view name, std::span<const std::string_view> names);
+
+/// "16", "4k", "2Gi": a whole number with an optional suffix.
+Result<int64_t> parse_integer(std::string_view text);
+
+}  // namespace quern
