@@ -15,10 +15,12 @@ enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf };
 
 /// Rotary positions. Frequencies are computed once at load: they may be scaled by any of the known rules.
 struct RopeSpec {
-  int dims = 0;                  // rotated dimensions of a head; 0: no rotation
-  bool interleaved = false;      // pairs (2i, 2i+1) instead of (i, i + dims/2)
+  int dims = 0;                            // rotated dimensions of a head; 0: no rotation
+  bool interleaved = false;                // pairs (2i, 2i+1) instead of (i, i + dims/2)
   std::vector<float> inverse_frequencies;  // [dims / 2]
-  float factor = 1.0F;           // on sine and cosine
+  float factor = 1.0F;                     // on sine and cosine
+
+  bool operator==(const RopeSpec&) const = default;
 };
 
 struct AttentionSpec {
@@ -27,17 +29,21 @@ struct AttentionSpec {
   int head_dim = 0;
   float scale = 0.0F;
   float softcap = 0.0F;
-  int window = 0;        // 0: full attention
+  int window = 0;  // 0: full attention
   bool qkv_bias = false;
   bool output_bias = false;
   bool qk_norm = false;  // RMS over head_dim with one weight, before rope
   RopeSpec rope;
+
+  bool operator==(const AttentionSpec&) const = default;
 };
 
 struct FfnSpec {
   int hidden = 0;
   Activation activation = Activation::silu;
   bool bias = false;
+
+  bool operator==(const FfnSpec&) const = default;
 };
 
 /// Routed experts: softmax over all, the best `used`, weights renormalized when said.
@@ -47,24 +53,28 @@ struct MoeSpec {
   int hidden = 0;
   bool renormalize = false;
   Activation activation = Activation::silu;
+
+  bool operator==(const MoeSpec&) const = default;
 };
 
 struct LayerSpec {
   std::variant<AttentionSpec> mixer;
   std::variant<FfnSpec, MoeSpec> ffn;
   bool post_norms = false;  // norms after mixer and ffn too, before the residual is added
+
+  bool operator==(const LayerSpec&) const = default;
 };
 
 struct DecoderSpec {
-  std::string architecture;   // the checkpoint's own name for it
+  std::string architecture;  // the checkpoint's own name for it
   int vocab = 0;
   int dim = 0;
-  int max_positions = 0;      // context length it was made for
+  int max_positions = 0;  // context length it was made for
   float norm_eps = 0.0F;
-  float norm_offset = 0.0F;   // added to every norm weight at load (1 for Gemma safetensors)
+  float norm_offset = 0.0F;  // added to every norm weight at load (1 for Gemma safetensors)
   float embedding_scale = 1.0F;
   float logit_softcap = 0.0F;
-  bool tied = false;          // the output matrix is the embedding
+  bool tied = false;  // the output matrix is the embedding
   std::vector<LayerSpec> layers;
 };
 
@@ -73,12 +83,13 @@ std::string describe(const DecoderSpec& spec);
 
 /// Layers whose KV pages live equally long share a page table.
 struct KvGroup {
-  int window = 0;           // 0: full
+  int window = 0;  // 0: full
   std::vector<int> layers;
   int64_t layer_bytes = 0;  // of one layer in one page
 };
-/// How a model's KV cache is cut: groups of as many layers as the smallest kind has (so that every page has the same size
-/// and one pool serves all), each with its own page table.
+/// How a model's KV cache is cut: groups of equally many layers of one kind (so that every page has the same size and
+/// one pool serves all), each with its own page table. A group has as many layers as the smallest kind, or fewer when
+/// that would leave more than 4 % of the places empty.
 struct KvLayout {
   int page_tokens = 16;
   int64_t page_bytes = 0;

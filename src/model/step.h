@@ -21,9 +21,9 @@ struct StepShape {
 };
 
 struct StepInputs {
-  Tensor tokens;     // [tokens] i32
-  Segments segments; // starts, rows, positions
-  Tensor outputs;    // [outputs] i32: indices of query tokens, ascending
+  Tensor tokens;      // [tokens] i32
+  Segments segments;  // starts, rows, positions
+  Tensor outputs;     // [outputs] i32: indices of query tokens, ascending
 };
 
 /// Pages of all groups: one pool, one table per group.

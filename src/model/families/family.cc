@@ -1,0 +1,120 @@
+#include "model/families/family.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+
+#include "model/families/rope_rules.h"
+
+namespace quern {
+namespace {
+
+// Bounds of what a file may ask for: far above any model, far below an overflow of any product that is formed of them.
+constexpr int max_vocab = 1 << 23;
+constexpr int max_dim = 1 << 17;
+constexpr int max_hidden = 1 << 20;
+constexpr int max_layers = 1 << 10;
+constexpr int max_heads = 1 << 10;
+constexpr int max_head_dim = 1 << 10;
+constexpr int max_context = 1 << 27;
+
+std::map<std::string_view, MakeSpec>& families() {
+  static std::map<std::string_view, MakeSpec> table;
+  return table;
+}
+
+Result<std::string> architecture_of(const Json& config) {
+  const Json* names = config.present("architectures");
+  if (names == nullptr) return Error{"config: \"architectures\" is missing"};
+  if (!names->is_array() || names->items().empty() || !names->items()[0].is_string()) {
+    return Error{"config: \"architectures\" must be a list of names"};
+  }
+  return names->items()[0].as_string();
+}
+
+AttentionSpec read_attention(Config& config, int dim, int max_positions) {
+  AttentionSpec spec;
+  spec.heads = config.size("num_attention_heads", max_heads);
+  spec.kv_heads = config.size_or("num_key_value_heads", spec.heads, max_heads);
+  if (spec.heads % spec.kv_heads != 0) {
+    config.refuse(fmt::format("config: \"num_attention_heads\" is {}, no multiple of \"num_key_value_heads\", {}",
+                              spec.heads, spec.kv_heads));
+  }
+  if (config.find("head_dim") == nullptr && dim % spec.heads != 0) {
+    config.refuse(
+        fmt::format("config: \"hidden_size\" is {}, no multiple of \"num_attention_heads\", {}", dim, spec.heads));
+  }
+  spec.head_dim = config.size_or("head_dim", std::max(1, dim / spec.heads), max_head_dim);
+  if (spec.head_dim % 2 != 0) config.refuse(fmt::format("config: \"head_dim\" is {}, but must be even", spec.head_dim));
+  spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+  spec.qkv_bias = config.flag_or("attention_bias", false);
+  spec.output_bias = spec.qkv_bias;
+  spec.rope = read_rope(config, {spec.head_dim, max_positions, 10000.0}, "full_attention");
+  return spec;
+}
+
+}  // namespace
+
+Family::Family(std::string_view architecture, MakeSpec make) { CHECK(families().emplace(architecture, make).second); }
+
+std::vector<std::string_view> known_architectures() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, make] : families()) names.push_back(name);
+  return names;
+}
+
+Result<DecoderSpec> make_spec(const Json& json) {
+  ASSIGN_OR_RETURN(const std::string architecture, architecture_of(json));
+  const auto family = families().find(architecture);
+  if (family == families().end()) {
+    return Error{fmt::format("the architecture \"{}\" is not supported; known are {}", architecture,
+                             fmt::join(known_architectures(), ", "))};
+  }
+  Config config(json);
+  if (const Json* quantization = config.find("quantization_config")) {
+    return Error{fmt::format("config: \"quantization_config\" asks for quant_method \"{}\", which is not supported",
+                             quantization->string("quant_method").value_or("?"))};
+  }
+  DecoderSpec spec = family->second(config);
+  spec.architecture = architecture;
+  if (!config.ok()) return *config.error();
+  return spec;
+}
+
+DecoderSpec llama_like(Config& config) {
+  DecoderSpec spec;
+  spec.vocab = config.size("vocab_size", max_vocab);
+  spec.dim = config.size("hidden_size", max_dim);
+  spec.max_positions = config.size_or("max_position_embeddings", 2048, max_context);
+  spec.norm_eps = static_cast<float>(config.number_or("rms_norm_eps", 1e-6));
+  if (!(spec.norm_eps > 0 && spec.norm_eps < 1)) config.refuse("config: \"rms_norm_eps\" must be between 0 and 1");
+  spec.tied = config.flag_or("tie_word_embeddings", false);
+
+  LayerSpec layer;
+  layer.mixer = read_attention(config, spec.dim, spec.max_positions);
+  layer.ffn = FfnSpec{config.size("intermediate_size", max_hidden), config.activation("hidden_act", "silu"),
+                      config.flag_or("mlp_bias", false)};
+  spec.layers.assign(static_cast<size_t>(config.size("num_hidden_layers", max_layers)), layer);
+  spec.max_positions = extended_positions(config, spec.max_positions, max_context);
+  return spec;
+}
+
+std::vector<bool> sliding_layers(Config& config, size_t layers) {
+  const Json* types = config.find("layer_types");
+  if (types == nullptr) return {};
+  if (!types->is_array() || types->items().size() != layers) {
+    config.refuse(fmt::format("config: \"layer_types\" must be a list of {} names", layers));
+    return std::vector<bool>(layers);
+  }
+  std::vector<bool> sliding;
+  for (const Json& type : types->items()) {
+    const bool known = type == Json("sliding_attention") || type == Json("full_attention");
+    if (!known) config.refuse(fmt::format("config: \"layer_types\" has {}, which is not supported", type.dump()));
+    sliding.push_back(type == Json("sliding_attention"));
+  }
+  return sliding;
+}
+
+}  // namespace quern

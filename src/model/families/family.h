@@ -1,0 +1,52 @@
+// Family: how the configuration of one architecture becomes a DecoderSpec. Constructing one registers it.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "model/families/config.h"
+#include "model/spec.h"
+
+namespace quern {
+
+/// Reads a configuration; what is wrong with it is left in the Config.
+using MakeSpec = DecoderSpec (*)(Config& config);
+
+struct Family {
+  Family(std::string_view architecture, MakeSpec make);
+};
+
+/// The spec of the family that config.json names in "architectures"; unknown ones are refused with the list of known
+/// ones.
+Result<DecoderSpec> make_spec(const Json& config);
+std::vector<std::string_view> known_architectures();
+
+/// What families start from: pre-norm, grouped-query attention with rope over the whole head, gated silu.
+DecoderSpec llama_like(Config& config);
+
+/// Gives layers a window, as "layer_types" says or, without that key, where `slides(layer)`.
+template <typename Slides>
+void set_windows(Config& config, DecoderSpec& spec, int window, Slides slides);
+
+/// Calls visit(layer, AttentionSpec&) for every layer.
+template <typename Visit>
+void each_attention(DecoderSpec& spec, Visit visit) {
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    visit(static_cast<int>(i), std::get<AttentionSpec>(spec.layers[i].mixer));
+}
+
+/// Which layers "layer_types" calls sliding; empty without that key.
+std::vector<bool> sliding_layers(Config& config, size_t layers);
+
+template <typename Slides>
+void set_windows(Config& config, DecoderSpec& spec, int window, Slides slides) {
+  const std::vector<bool> listed = sliding_layers(config, spec.layers.size());
+  each_attention(spec, [&](int layer, AttentionSpec& attention) {
+    const bool sliding = listed.empty() ? slides(layer) : listed[static_cast<size_t>(layer)];
+    attention.window = sliding ? window : 0;
+  });
+}
+
+}  // namespace quern

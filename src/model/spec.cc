@@ -1,0 +1,145 @@
+#include "model/spec.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace quern {
+namespace {
+
+const char* name(Activation activation) {
+  switch (activation) {
+    case Activation::silu: return "silu";
+    case Activation::gelu_tanh: return "gelu_tanh";
+    case Activation::gelu_erf: return "gelu_erf";
+  }
+  return "?";
+}
+
+std::string text(const RopeSpec& rope) {
+  if (rope.dims == 0) return "no rope";
+  std::string out = fmt::format("rope {}{} {:.6g}..{:.6g}", rope.dims, rope.interleaved ? " interleaved" : "",
+                                rope.inverse_frequencies.front(), rope.inverse_frequencies.back());
+  if (rope.factor != 1.0F) out += fmt::format(" x {:.6g}", rope.factor);
+  return out;
+}
+
+std::string text(const AttentionSpec& spec) {
+  std::string out =
+      fmt::format("attention {}/{} heads of {}, scale {:.6g}", spec.heads, spec.kv_heads, spec.head_dim, spec.scale);
+  if (spec.window > 0) out += fmt::format(", window {}", spec.window);
+  if (spec.softcap > 0) out += fmt::format(", softcap {:g}", spec.softcap);
+  if (spec.qkv_bias) out += ", qkv bias";
+  if (spec.output_bias) out += ", output bias";
+  if (spec.qk_norm) out += ", qk norm";
+  return out + ", " + text(spec.rope);
+}
+
+std::string text(const FfnSpec& spec) {
+  return fmt::format("ffn {} {}{}", spec.hidden, name(spec.activation), spec.bias ? ", bias" : "");
+}
+
+std::string text(const MoeSpec& spec) {
+  return fmt::format("moe {} of {} experts of {} {}{}", spec.used, spec.experts, spec.hidden, name(spec.activation),
+                     spec.renormalize ? ", renormalized" : "");
+}
+
+std::string text(const LayerSpec& layer) {
+  const auto print = [](const auto& part) { return text(part); };
+  return fmt::format("{}; {}{}", std::visit(print, layer.mixer), std::visit(print, layer.ffn),
+                     layer.post_norms ? "; post norms" : "");
+}
+
+/// The layers equal to `layers[first]`, as ranges: "0-4 6-10".
+std::string equal_layers(const std::vector<LayerSpec>& layers, size_t first) {
+  std::string out;
+  for (size_t i = first; i < layers.size(); ++i) {
+    if (!(layers[i] == layers[first])) continue;
+    size_t last = i;
+    while (last + 1 < layers.size() && layers[last + 1] == layers[first]) ++last;
+    out += last == i ? fmt::format(" {}", i) : fmt::format(" {}-{}", i, last);
+    i = last;
+  }
+  return out;
+}
+
+/// Layers of one kind have pages of equal size and life.
+struct Kind {
+  int window = 0;
+  int64_t layer_bytes = 0;
+  std::vector<int> layers;
+};
+
+std::vector<Kind> kinds_of(const DecoderSpec& spec, int page_tokens, int element_bytes) {
+  std::vector<Kind> kinds;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const auto& attention = std::get<AttentionSpec>(spec.layers[i].mixer);
+    const int64_t bytes = int64_t{2} * attention.kv_heads * page_tokens * attention.head_dim * element_bytes;
+    auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& known) {
+      return known.window == attention.window && known.layer_bytes == bytes;
+    });
+    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), Kind{attention.window, bytes, {}});
+    kind->layers.push_back(static_cast<int>(i));
+  }
+  // Full attention first: group 0 is then the one that keeps every token.
+  std::sort(kinds.begin(), kinds.end(), [](const Kind& a, const Kind& b) {
+    return std::tie(a.window, a.layer_bytes) < std::tie(b.window, b.layer_bytes);
+  });
+  return kinds;
+}
+
+size_t layers_per_group(const std::vector<Kind>& kinds, size_t layers) {
+  size_t size = layers;
+  for (const Kind& kind : kinds) size = std::min(size, kind.layers.size());
+  for (; size > 1; --size) {
+    size_t empty = 0;
+    for (const Kind& kind : kinds) empty += (size - kind.layers.size() % size) % size;
+    if (empty * 25 <= layers) break;
+  }
+  return size;
+}
+
+}  // namespace
+
+std::string describe(const DecoderSpec& spec) {
+  std::string out = fmt::format("{}: {} layers, dim {}, vocabulary {}, {} positions\n", spec.architecture,
+                                spec.layers.size(), spec.dim, spec.vocab, spec.max_positions);
+  out += fmt::format("rms norm eps {:g}", spec.norm_eps);
+  if (spec.norm_offset != 0) out += fmt::format(", weights + {:g}", spec.norm_offset);
+  if (spec.embedding_scale != 1.0F) out += fmt::format("; embedding x {:.6g}", spec.embedding_scale);
+  out += spec.tied ? "; tied output" : "; own output";
+  if (spec.logit_softcap > 0) out += fmt::format(", softcap {:g}", spec.logit_softcap);
+  out += '\n';
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const auto before = spec.layers.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(spec.layers.begin(), before, spec.layers[i]) != before) continue;
+    out += fmt::format("layers{}: {}\n", equal_layers(spec.layers, i), text(spec.layers[i]));
+  }
+  return out;
+}
+
+KvLayout kv_layout(const DecoderSpec& spec, int kv_element_bytes) {
+  KvLayout layout;
+  const std::vector<Kind> kinds = kinds_of(spec, layout.page_tokens, kv_element_bytes);
+  const size_t size = layers_per_group(kinds, spec.layers.size());
+  layout.layers.resize(spec.layers.size());
+  for (const Kind& kind : kinds) {
+    for (size_t first = 0; first < kind.layers.size(); first += size) {
+      const size_t last = std::min(first + size, kind.layers.size());
+      KvGroup group{kind.window, {}, kind.layer_bytes};
+      for (size_t i = first; i < last; ++i) {
+        const int layer = kind.layers[i];
+        layout.layers[static_cast<size_t>(layer)] = {static_cast<int>(layout.groups.size()),
+                                                     static_cast<int64_t>(i - first) * kind.layer_bytes};
+        group.layers.push_back(layer);
+      }
+      layout.page_bytes = std::max(layout.page_bytes, static_cast<int64_t>(size) * kind.layer_bytes);
+      layout.groups.push_back(std::move(group));
+    }
+  }
+  return layout;
+}
+
+}  // namespace quern
