@@ -8,10 +8,9 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "ops/gated.h"
 
 namespace quern {
-
-enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf };
 
 /// Rotary positions. Frequencies are computed once at load: they may be scaled by any of the known rules.
 struct RopeSpec {

@@ -1,0 +1,48 @@
+#include "ops/elementwise.h"
+
+#include "backend/cpu/simd.h"
+#include "base/thread_pool.h"
+
+namespace quern::QUERN_ISA {
+namespace {
+
+/// Calls body(token, column, count) for pieces of rows of `x`.
+template <typename Body>
+void for_pieces(Queue queue, Tensor x, Body&& body) {
+  constexpr int32_t piece = 4096;
+  const int64_t pieces = (x.dims[1] + piece - 1) / piece;
+  static_cast<ThreadPool*>(queue.native)->parallel_for(x.dims[0] * pieces, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int32_t first = static_cast<int32_t>(i % pieces) * piece;
+      body(i / pieces, first, x.dims[1] - first < piece ? x.dims[1] - first : piece);
+    }
+  });
+}
+
+void add(Queue queue, Tensor x, Tensor y) {
+  for_pieces(queue, x, [&](int64_t token, int32_t first, int32_t count) {
+    float* sums = x.row<float>(token) + first;
+    map(sums, sums, y.row<float>(token) + first, count, [](Floats a, Floats b) { return a + b; });
+  });
+}
+
+void scale(Queue queue, Tensor x, float factor) {
+  for_pieces(queue, x, [&](int64_t token, int32_t first, int32_t count) {
+    float* values = x.row<float>(token) + first;
+    map(values, values, count, [&](Floats a) { return a * factor; });
+  });
+}
+
+void softcap(Queue queue, Tensor x, float cap) {
+  for_pieces(queue, x, [&](int64_t token, int32_t first, int32_t count) {
+    float* values = x.row<float>(token) + first;
+    map(values, values, count, [&](Floats a) { return cap * tanh(a / cap); });
+  });
+}
+
+const bool add_added = kernels::add.add(DeviceKind::cpu, Isa::QUERN_ISA, add);
+const bool scale_added = kernels::scale.add(DeviceKind::cpu, Isa::QUERN_ISA, scale);
+const bool softcap_added = kernels::softcap.add(DeviceKind::cpu, Isa::QUERN_ISA, softcap);
+
+}  // namespace
+}  // namespace quern::QUERN_ISA

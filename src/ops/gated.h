@@ -1,0 +1,21 @@
+// gated: the activation of a gated feed-forward layer.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/exec.h"
+#include "ops/kernel.h"
+#include "tensor/tensor.h"
+
+namespace quern {
+
+enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf };
+
+/// y = activation(gate) * up.   gate_up: [tokens, 2 * hidden], gate first   y: [tokens, hidden]
+Tensor gated(Exec& exec, Tensor gate_up, Activation activation);
+
+namespace kernels {
+inline constinit Kernel<void(Tensor y, Tensor gate_up, Activation activation)> gated{"gated"};
+}  // namespace kernels
+
+}  // namespace quern
