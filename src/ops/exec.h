@@ -18,6 +18,7 @@ struct Exec {
   Queue queue;
   Arena& arena;
   Trace* trace = nullptr;
+  bool measure = false;  // operations take their memory and compute nothing
 };
 
 }  // namespace quern

@@ -41,6 +41,7 @@ class Kernel<void(Args...)> {
   const char* name() const { return name_; }
 
   void operator()(Exec& exec, Args... args) const {
+    if (exec.measure) return;
     if (exec.trace == nullptr) return find(exec.queue.kind)(exec.queue, args...);
     exec.trace->begin(name_);
     find(exec.queue.kind)(exec.queue, args...);
