@@ -1,0 +1,28 @@
+#include "ops/sample.h"
+
+#include <algorithm>
+
+namespace quern {
+namespace {
+
+constexpr int32_t rows_at_once = 16;
+
+}  // namespace
+
+int64_t sample_scratch_bytes(int32_t rows, int32_t vocab) {
+  return (int64_t{std::min(rows, rows_at_once)} * vocab * int64_t{sizeof(float)} + 63) / 64 * 64;
+}
+
+void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results) {
+  CHECK(logits.rank == 2 && logits.dtype == Dtype::f32 && logits.dims[1] > 0);
+  CHECK(static_cast<size_t>(logits.dims[0]) == rows.size() && rows.size() == results.size());
+  for (const SampleRow& row : rows) {
+    CHECK(row.logprobs <= max_top_logprobs && row.forced < logits.dims[1]);
+    CHECK(row.allowed.empty() || row.allowed.size() == (static_cast<size_t>(logits.dims[1]) + 31) / 32);
+  }
+  const Arena::Scope scope(exec.arena);
+  const Tensor scratch = exec.arena.tensor(Dtype::f32, std::min(logits.dims[0], rows_at_once), logits.dims[1]);
+  kernels::sample(exec, logits, rows, results, scratch);
+}
+
+}  // namespace quern
