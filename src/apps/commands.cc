@@ -1,0 +1,24 @@
+#include "apps/commands.h"
+
+#include <cstdio>
+
+namespace quern {
+
+std::span<const Command> commands() {
+  static constexpr Command table[] = {
+      {"run", "chat with a model in the terminal, or answer one prompt", run_command},
+      {"serve", "serve a model over the OpenAI API", serve_command},
+      {"bench", "measure a model's speed beside this machine's limits, or load a server", bench_command},
+      {"describe", "show what a model is: layers, tensors, tokenizer, template", describe_command},
+      {"tokenize", "turn text into token ids", tokenize_command},
+      {"replay", "run a log of step plans again and compare the tokens", replay_command},
+  };
+  return table;
+}
+
+int fail(std::string_view message) {
+  std::fprintf(stderr, "quern: %.*s\n", static_cast<int>(message.size()), message.data());
+  return 1;
+}
+
+}  // namespace quern

@@ -1,0 +1,265 @@
+#include "apps/instance.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "apps/loader_text.h"
+#include "apps/progress.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "engine/model_executor.h"
+#include "model/families/family.h"
+
+namespace quern {
+namespace {
+
+constexpr int64_t default_kv_bytes = int64_t{4} << 30;  // at most, when the user names no size
+constexpr int kv_element_bytes = 2;
+
+Result<Json> overridden_config(const Checkpoint& checkpoint, const std::string& overrides) {
+  Json config = checkpoint.config();
+  if (overrides.empty()) return config;
+  auto given = Json::parse(overrides);
+  if (!given.ok() || !given->is_object()) return Error{"--hf-overrides must be a JSON object, such as '{\"rope_theta\": 1e6}'"};
+  for (const auto& [key, value] : given->members()) config.set(key, value);
+  return config;
+}
+
+/// The context length: what was asked for, or what the model was made for, cut to what the pages hold.
+Result<int> choose_model_len(const InstanceOptions& options, const DecoderSpec& spec, int64_t tokens) {
+  if (options.max_model_len == "auto") return static_cast<int>(std::min<int64_t>(spec.max_positions, tokens));
+  auto wanted = parse_integer(options.max_model_len);
+  if (!wanted.ok() || *wanted < 1) return Error{"--max-model-len takes a number of tokens, or auto"};
+  if (*wanted > spec.max_positions) {
+    return Error{fmt::format("--max-model-len {} is more than the {} positions of the model; say less, or change "
+                             "max_position_embeddings with --hf-overrides",
+                             *wanted, spec.max_positions)};
+  }
+  if (*wanted > tokens) {
+    return Error{fmt::format("--max-model-len {} does not fit: the KV cache holds {} tokens; raise "
+                             "--kv-cache-memory-bytes or lower --max-model-len",
+                             *wanted, tokens)};
+  }
+  return static_cast<int>(*wanted);
+}
+
+/// Tokens that one sequence alone can have in `pages` pages: every full group needs one for each 16 tokens, a window group
+/// only for what its window and one step span.
+int64_t tokens_of_pages(const KvLayout& kv, int64_t pages, int step_tokens) {
+  int64_t full_groups = 0;
+  int64_t bounded = 0;
+  for (const KvGroup& group : kv.groups) {
+    if (group.window == 0) {
+      ++full_groups;
+    } else {
+      bounded += (group.window + step_tokens) / kv.page_tokens + 2;
+    }
+  }
+  if (full_groups == 0) return pages >= bounded ? INT32_MAX : pages / static_cast<int64_t>(kv.groups.size()) * kv.page_tokens;
+  const int64_t all_grow = pages / static_cast<int64_t>(kv.groups.size()) * kv.page_tokens;
+  const int64_t some_bounded = (pages - bounded) / full_groups * kv.page_tokens;
+  return std::max(all_grow, some_bounded);
+}
+
+ModelExecutorOptions executor_options(const InstanceOptions& options, const DecoderSpec& spec, const MemoryPlan& plan) {
+  ModelExecutorOptions made;
+  made.rows = options.max_num_seqs;
+  made.max_tokens = options.max_num_batched_tokens;
+  made.max_model_len = plan.max_model_len;
+  made.pages = static_cast<int32_t>(plan.kv_pages);
+  made.kv = kv_layout(spec, kv_element_bytes);
+  return made;
+}
+
+Status choose_kv(const InstanceOptions& options, const DecoderSpec& spec, MemoryPlan* plan) {
+  const KvLayout kv = kv_layout(spec, kv_element_bytes);
+  plan->kv_page_bytes = kv.page_bytes;
+  int64_t bytes = options.kv_cache_memory_bytes;
+  if (bytes == 0) {
+    // Room for every row at full length, but no more than a part of what is free.
+    const int64_t per_row = (spec.max_positions / kv.page_tokens + 2) * kv.page_bytes * static_cast<int64_t>(kv.groups.size());
+    bytes = std::min({per_row * options.max_num_seqs, default_kv_bytes, std::max<int64_t>(0, (plan->free - plan->weights) / 2)});
+  }
+  plan->kv_pages = std::min<int64_t>(bytes / kv.page_bytes, INT32_MAX);
+  plan->kv_tokens = tokens_of_pages(kv, plan->kv_pages, options.max_num_batched_tokens);
+  if (plan->kv_tokens < kv.page_tokens) {
+    return Error{fmt::format("no room for a KV cache: {} bytes hold less than one page of {} bytes for each of {} layer groups; "
+                             "raise --kv-cache-memory-bytes",
+                             bytes, kv.page_bytes, kv.groups.size())};
+  }
+  ASSIGN_OR_RETURN(plan->max_model_len, choose_model_len(options, spec, plan->kv_tokens));
+  return {};
+}
+
+Status check_options(const InstanceOptions& options) {
+  if (options.device != "auto" && options.device != "cpu") {
+    return Error{fmt::format("--device {}: this build of quern runs on the CPU only; say cpu or auto", options.device)};
+  }
+  if (options.dtype != "auto" && options.dtype != "float32") {
+    return Error{fmt::format("--dtype {}: the CPU computes with float32 activations; say float32 or auto", options.dtype)};
+  }
+  if (options.kv_cache_dtype != "auto" && options.kv_cache_dtype != "float16") {
+    return Error{fmt::format("--kv-cache-dtype {}: the CPU keeps keys and values as float16; say float16 or auto",
+                             options.kv_cache_dtype)};
+  }
+  const auto between = [](const char* name, int64_t value, int64_t low, int64_t high) -> Status {
+    if (value >= low && value <= high) return {};
+    return Error{fmt::format("{} must be between {} and {}, got {}", name, low, high, value)};
+  };
+  TRY(between("--max-num-seqs", options.max_num_seqs, 1, 4096));
+  TRY(between("--max-num-batched-tokens", options.max_num_batched_tokens, options.max_num_seqs, 1 << 20));
+  TRY(between("--max-queued-requests", options.max_queued_requests, 0, 1 << 20));
+  TRY(between("--threads", options.threads, 0, 1024));
+  TRY(between("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, 0, int64_t{1} << 50));
+  return {};
+}
+
+Result<Json> read_generation_config(const Checkpoint& checkpoint, const std::string& choice) {
+  if (choice == "vllm") return Json(Json::Object{});
+  if (choice == "auto") {
+    const Json& config = checkpoint.generation_config();
+    return config.is_object() ? config : Json(Json::Object{});
+  }
+  ASSIGN_OR_RETURN(const std::string text, read_file(choice + "/generation_config.json"));
+  auto config = Json::parse(text);
+  if (!config.ok() || !config->is_object()) return Error{fmt::format("{}/generation_config.json is no JSON object", choice)};
+  return config;
+}
+
+void add_ids(const Json* ids, std::set<int32_t>* into) {
+  if (ids == nullptr) return;
+  const auto add = [&](const Json& id) {
+    if (id.is_integer() && id.as_integer() >= 0 && id.as_integer() <= INT32_MAX) into->insert(static_cast<int32_t>(id.as_integer()));
+  };
+  if (ids->is_array()) {
+    for (const Json& id : ids->items()) add(id);
+  } else {
+    add(*ids);
+  }
+}
+
+Result<GenerationDefaults> generation_defaults(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
+                                               const std::string& choice) {
+  GenerationDefaults defaults;
+  ASSIGN_OR_RETURN(defaults.values, read_generation_config(checkpoint, choice));
+  std::set<int32_t> ends;
+  add_ids(checkpoint.config().find("eos_token_id"), &ends);
+  add_ids(checkpoint.generation_config().find("eos_token_id"), &ends);
+  ends.insert(tokenizer.end_of_generation().begin(), tokenizer.end_of_generation().end());
+  defaults.end_tokens.assign(ends.begin(), ends.end());
+  return defaults;
+}
+
+EngineOptions engine_options(const InstanceOptions& options, const DecoderSpec& spec, const MemoryPlan& plan) {
+  EngineOptions made;
+  made.groups.clear();
+  const KvLayout kv = kv_layout(spec, kv_element_bytes);
+  for (const KvGroup& group : kv.groups) {
+    made.groups.push_back({group.window > 0 ? GroupSpec::Kind::window : GroupSpec::Kind::full, group.window, kv.page_tokens});
+  }
+  made.pages = static_cast<int32_t>(plan.kv_pages);
+  made.max_num_seqs = options.max_num_seqs;
+  made.max_num_batched_tokens = options.max_num_batched_tokens;
+  made.max_model_len = plan.max_model_len;
+  made.max_queued_requests = options.max_queued_requests;
+  made.prefix_caching = options.prefix_caching;
+  made.reserve_max_len = options.reserve_max_len;
+  return made;
+}
+
+}  // namespace
+
+void add_instance_flags(Flags& flags, InstanceOptions& o) {
+  flags.add("--model", "PATH", "a .gguf file, or a folder with safetensors", &o.model);
+  flags.add("--tokenizer", "PATH", "another tokenizer.json, folder or .gguf", &o.tokenizer);
+  flags.add("--chat-template", "FILE", "another chat template: a file, or its text", &o.chat_template);
+  flags.add("--hf-overrides", "JSON", "laid over config.json", &o.hf_overrides);
+  flags.add("--generation-config", "auto|vllm|DIR", "where sampling defaults come from; vllm: nowhere", &o.generation_config);
+  flags.add("--device", "auto|cpu", "where to compute", &o.device);
+  flags.add("--dtype", "auto|float32", "type of activations", &o.dtype);
+  flags.add("--kv-cache-dtype", "auto|float16", "type of cached keys and values", &o.kv_cache_dtype);
+  flags.add("--max-model-len", "N|auto", "context length; auto: what fits", &o.max_model_len);
+  flags.add("--kv-cache-memory-bytes", "N", "size of the KV cache (4Gi, 500m)", &o.kv_cache_memory_bytes);
+  flags.add("--max-num-seqs", "N", "sequences that run together", &o.max_num_seqs);
+  flags.add("--max-num-batched-tokens", "N", "tokens of one step", &o.max_num_batched_tokens);
+  flags.add("--max-queued-requests", "N", "waiting requests; more get 429", &o.max_queued_requests);
+  flags.add("--threads", "N", "worker threads (default: one per core)", &o.threads);
+  flags.add("--seed", "N", "seed of requests that name none (default: random)", &o.seed);
+  flags.add("--enable-prefix-caching", "reuse the KV of equal prefixes (default; --no-... turns it off)", &o.prefix_caching);
+  flags.add("--batch-invariant", "same bits whatever else is in the batch (default on the CPU)", &o.batch_invariant);
+}
+
+std::string describe(const MemoryPlan& plan) {
+  const auto line = [](const char* what, int64_t bytes, const std::string& note) {
+    return fmt::format("  {:14}{:>16} bytes  {:>9.1f} MiB  {}\n", what, bytes, static_cast<double>(bytes) / (1 << 20), note);
+  };
+  return line("weights", plan.weights, "") +
+         line("KV cache", plan.kv(), fmt::format("{} pages of {} bytes; up to {} tokens", plan.kv_pages, plan.kv_page_bytes, plan.kv_tokens)) +
+         line("executor", plan.executor, "activations, logits, step inputs, page tables") +
+         line("total", plan.total(), fmt::format("context {} tokens", plan.max_model_len)) + line("free now", plan.free, "");
+}
+
+Result<std::string> default_model_path() {
+  const char* models = std::getenv("QUERN_MODELS");
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const std::string folder = models != nullptr  ? std::string(models)
+                             : cache != nullptr ? std::string(cache) + "/quern/models"
+                                                : std::string(home != nullptr ? home : "") + "/.cache/quern/models";
+  const std::string path = folder + "/SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (file_exists(path)) return path;
+  return Error{fmt::format("the built-in default model is not in {}; fetch it with tools/fetch_model, or name a model", folder)};
+}
+
+Result<OpenedModel> open_model(const InstanceOptions& options) {
+  TRY(check_options(options));
+  OpenedModel opened;
+  std::string path = options.model;
+  if (path.empty()) {
+    ASSIGN_OR_RETURN(path, default_model_path());
+  }
+  ASSIGN_OR_RETURN(opened.checkpoint, Checkpoint::open(path));
+  ASSIGN_OR_RETURN(const Json config, overridden_config(*opened.checkpoint, options.hf_overrides));
+  ASSIGN_OR_RETURN(opened.spec, make_spec(config));
+  ASSIGN_OR_RETURN(opened.device, make_device(DeviceKind::cpu, {options.threads}));
+  opened.memory.free = opened.device->free_bytes();
+  ASSIGN_OR_RETURN(opened.memory.weights, plan_weights(*opened.checkpoint, opened.spec, opened.device->kind()));
+  TRY(choose_kv(options, opened.spec, &opened.memory));
+  opened.memory.executor = model_executor_bytes(opened.spec, executor_options(options, opened.spec, opened.memory));
+  return opened;
+}
+
+Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options,
+                                                const std::function<void(EngineOptions&)>& adjust) {
+  const int64_t start = now_us();
+  ASSIGN_OR_RETURN(OpenedModel opened, open_model(options));
+  if (opened.memory.total() > opened.memory.free) {
+    return Error{fmt::format("not enough memory; lower --kv-cache-memory-bytes or --max-num-seqs:\n{}", describe(opened.memory))};
+  }
+  auto instance = std::make_unique<Instance>();
+  instance->memory = opened.memory;
+  instance->spec = std::move(opened.spec);
+  instance->checkpoint = std::move(opened.checkpoint);
+  instance->device = std::move(opened.device);
+  ASSIGN_OR_RETURN(instance->tokenizer, load_tokenizer(*instance->checkpoint, options.tokenizer));
+  ASSIGN_OR_RETURN(instance->chat_template, load_chat_template(*instance->checkpoint, options.chat_template));
+  ASSIGN_OR_RETURN(instance->generation,
+                   generation_defaults(*instance->checkpoint, *instance->tokenizer, options.generation_config));
+  {
+    Progress progress("loading", options.quiet);
+    ASSIGN_OR_RETURN(instance->model, load_model(*instance->checkpoint, instance->spec, *instance->device,
+                                                 [&](int64_t done, int64_t total) { progress.update(done, total); }));
+  }
+  ASSIGN_OR_RETURN(auto executor, make_model_executor(instance->model->decoder, *instance->device,
+                                                      executor_options(options, instance->spec, instance->memory)));
+  EngineOptions engine = engine_options(options, instance->spec, instance->memory);
+  if (adjust) adjust(engine);
+  instance->engine = std::make_unique<Engine>(engine, std::move(executor));
+  instance->load_seconds = seconds_since(start);
+  return instance;
+}
+
+}  // namespace quern

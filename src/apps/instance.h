@@ -1,0 +1,98 @@
+// Instance: a model ready to answer: device, weights, KV pool, executor, engine, and the text side. Created and destroyed
+// whole. Thread: main.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/loader.h"
+#include "base/flags.h"
+#include "base/json.h"
+#include "checkpoint/source.h"
+#include "engine/engine.h"
+#include "tensor/device.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace quern {
+
+/// The flags that say what is loaded and how; `run`, `serve`, `bench` and `replay` share them.
+struct InstanceOptions {
+  std::string model;              // empty: the built-in default
+  std::string tokenizer;          // path of another tokenizer.json or .gguf
+  std::string chat_template;      // a file, or the template itself
+  std::string hf_overrides;       // JSON object laid over config.json
+  std::string generation_config = "auto";  // auto, vllm, or a folder
+  std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
+  std::string max_model_len = "auto";
+  std::string device = "auto";
+  int64_t kv_cache_memory_bytes = 0;  // 0: chosen from what is free
+  int max_num_seqs = 64;
+  int max_num_batched_tokens = 512;
+  int max_queued_requests = 1024;
+  int threads = 0;
+  int seed = 0;
+  bool prefix_caching = true;
+  bool batch_invariant = true;
+  bool reserve_max_len = false;   // benchmark only
+  bool quiet = false;
+};
+void add_instance_flags(Flags& flags, InstanceOptions& options);
+
+/// Where every byte goes; exact.
+struct MemoryPlan {
+  int64_t weights = 0;
+  int64_t kv_pages = 0;      // count
+  int64_t kv_page_bytes = 0;
+  int64_t kv_tokens = 0;     // that many tokens of one long sequence
+  int64_t executor = 0;      // activations, logits, step inputs, page tables
+  int64_t free = 0;          // on the device before
+  int max_model_len = 0;
+
+  int64_t kv() const { return kv_pages * kv_page_bytes; }
+  int64_t total() const { return weights + kv() + executor; }
+};
+std::string describe(const MemoryPlan& plan);
+
+/// Sampling defaults and end tokens: generation_config.json or the GGUF's keys, and what the vocabulary says.
+struct GenerationDefaults {
+  Json values;                       // temperature, top_p, top_k, min_p, repetition_penalty, as far as given
+  std::vector<int32_t> end_tokens;   // sorted
+};
+
+/// What is known before any weight is read.
+struct OpenedModel {
+  std::unique_ptr<Checkpoint> checkpoint;
+  DecoderSpec spec;
+  std::unique_ptr<Device> device;
+  MemoryPlan memory;
+};
+Result<OpenedModel> open_model(const InstanceOptions& options);
+
+struct Instance {
+  std::unique_ptr<Checkpoint> checkpoint;
+  DecoderSpec spec;
+  MemoryPlan memory;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  GenerationDefaults generation;
+  double load_seconds = 0.0;
+  // Destroyed from the last to the first: the engine stops before its weights go.
+  std::unique_ptr<Device> device;
+  std::unique_ptr<LoadedModel> model;
+  std::unique_ptr<Engine> engine;
+};
+
+/// `adjust` may change the engine's options before it starts (the plan log, the benchmark's switches).
+Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options,
+                                                const std::function<void(EngineOptions&)>& adjust = nullptr);
+
+/// Path of the built-in default model, or how to get it.
+Result<std::string> default_model_path();
+
+}  // namespace quern

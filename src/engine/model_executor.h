@@ -1,0 +1,31 @@
+// The executor of a real model: a thread that stages a plan's inputs, runs the decoder, samples, and sends results.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "engine/executor.h"
+#include "model/decoder.h"
+#include "tensor/device.h"
+
+namespace quern {
+
+struct ModelExecutorOptions {
+  int32_t rows = 64;
+  int32_t max_tokens = 512;   // of one step
+  int32_t max_model_len = 0;  // of one row
+  int32_t pages = 0;          // of the KV pool
+  KvLayout kv;
+  Dtype kv_dtype = Dtype::f16;
+  Trace* trace = nullptr;     // watches every kernel
+};
+
+/// Device bytes the executor takes beside weights and KV pages: activations, logits, step inputs, page tables. Exact.
+int64_t model_executor_bytes(const DecoderSpec& spec, const ModelExecutorOptions& options);
+
+/// Takes all its memory now. `decoder` and `device` outlive it.
+Result<std::unique_ptr<Executor>> make_model_executor(const Decoder& decoder, Device& device,
+                                                      const ModelExecutorOptions& options);
+
+}  // namespace quern
