@@ -1,0 +1,120 @@
+#include "net/http_server.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <fmt/format.h>
+#include <vector>
+
+#include "base/log.h"
+#include "net/connection.h"
+
+namespace quern {
+namespace {
+
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+using Failure = boost::system::error_code;
+
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::string_view kFull =
+    "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// Opens, binds and listens; the first failure.
+Failure listen_on(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
+  Failure failure;
+  acceptor.open(endpoint.protocol(), failure);
+  if (!failure) acceptor.set_option(tcp::acceptor::reuse_address(true), failure);
+  if (!failure) acceptor.bind(endpoint, failure);
+  if (!failure) acceptor.listen(asio::socket_base::max_listen_connections, failure);
+  return failure;
+}
+
+}  // namespace
+
+struct HttpServer::State {
+  std::shared_ptr<ServerShared> shared = std::make_shared<ServerShared>();
+  std::vector<std::shared_ptr<Shard>> shards;
+  std::unique_ptr<tcp::acceptor> acceptor;  // on the first shard
+  int port = 0;
+
+  /// One acceptor deals connections out in turn, which spreads few long streams better than the kernel's hash would.
+  asio::awaitable<void> accept() {
+    for (size_t next = 0; acceptor->is_open(); next = (next + 1) % shards.size()) {
+      const auto shard = shards[next];
+      auto [failure, socket] = co_await acceptor->async_accept(shard->io, kTuple);
+      if (!acceptor->is_open()) break;
+      if (failure) {  // no file descriptors left, most likely
+        asio::steady_timer pause(shards[0]->io, kAcceptPause);
+        co_await pause.async_wait(kTuple);
+        continue;
+      }
+      if (shared->connections.fetch_add(1) >= shared->options.max_connections) {
+        shared->connections.fetch_sub(1);
+        Failure ignored;
+        socket.non_blocking(true, ignored);
+        socket.write_some(asio::buffer(kFull), ignored);
+        continue;
+      }
+      const bool posted = shard->post([shard, shared = shared, moved = std::move(socket)]() mutable {
+        std::make_shared<Connection>(shard, shared, std::move(moved))->start();
+      });
+      if (!posted) shared->connections.fetch_sub(1);
+    }
+  }
+};
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, Handler handler) {
+  auto state = std::make_unique<State>();
+  const std::string host = options.host;
+  const int port = options.port;
+  for (int i = 0; i < std::max(1, options.shards); ++i) state->shards.push_back(std::make_shared<Shard>());
+  if (!options.refusal)
+    options.refusal = [](int status, std::string_view text) { return HttpResponse{status, {}, std::string(text)}; };
+  state->shared->options = std::move(options);
+  state->shared->handler = std::move(handler);
+
+  Failure failure;
+  tcp::resolver resolver(state->shards[0]->io);
+  const auto found =
+      resolver.resolve(host, std::to_string(port), tcp::resolver::passive | tcp::resolver::numeric_service, failure);
+  if (failure || found.empty()) return Error{fmt::format("cannot resolve host {}: {}", host, failure.message())};
+  state->acceptor = std::make_unique<tcp::acceptor>(state->shards[0]->io);
+  failure = listen_on(*state->acceptor, found.begin()->endpoint());
+  if (failure == asio::error::address_in_use) {
+    return Error{fmt::format("port {} on {} is in use; choose another one with --port", port, host)};
+  }
+  if (failure) return Error{fmt::format("cannot listen on {} port {}: {}", host, port, failure.message())};
+  state->port = state->acceptor->local_endpoint().port();
+
+  asio::co_spawn(state->shards[0]->io, state->accept(), asio::detached);
+  for (const auto& shard : state->shards) {
+    shard->thread = std::thread([raw = shard.get()] { raw->run(); });
+  }
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+HttpServer::~HttpServer() {
+  stop_listening();
+  for (const auto& shard : state_->shards) shard->close();
+  for (const auto& shard : state_->shards) shard->thread.join();
+}
+
+int HttpServer::port() const { return state_->port; }
+
+int HttpServer::connections() const { return state_->shared->connections; }
+
+void HttpServer::stop_listening() {
+  state_->shards[0]->post([state = state_.get()] {
+    Failure ignored;
+    state->acceptor->close(ignored);
+  });
+}
+
+}  // namespace quern
