@@ -6,8 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/json.h"
-#include "base/result.h"
 #include "ops/gated.h"
 
 namespace quern {

@@ -34,11 +34,15 @@ struct KvCache {
   Dtype dtype = Dtype::f16;
 };
 
+/// Ropes of different frequencies that one model may have.
+inline constexpr int max_ropes = 4;
+
 struct Step {
   Exec& exec;
   StepShape shape;
   StepInputs inputs;
   const KvCache& kv;
+  Tensor ropes[max_ropes] = {};  // sines and cosines of the step's positions; the decoder fills them in
 };
 
 }  // namespace quern

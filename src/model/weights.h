@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,12 @@
 #include "tensor/tensor.h"
 
 namespace quern {
+
+/// A tensor of a checkpoint and how many rows it has to have.
+struct NamedRows {
+  std::string name;
+  int rows = 0;
+};
 
 class Weights {
  public:
@@ -22,8 +29,17 @@ class Weights {
   /// Slice `index` of a stack [count, rows, cols] (experts stored as one tensor), rows [first_row, first_row + rows).
   virtual Result<Weight> stacked(const std::string& name, int index, std::span<const int64_t> shape, int first_row,
                                  int rows) = 0;
-  /// A vector [size] as f32, `offset` added to every element.
-  virtual Result<Tensor> vector(const std::string& name, int size, float offset) = 0;
+  /// Vectors as f32, one after the other, `offset` added to every element.
+  virtual Result<Tensor> vectors(std::span<const NamedRows> parts, float offset) = 0;
+  /// Numbers that no file holds.
+  virtual Tensor constants(std::span<const float> values) = 0;
+
+  Result<Tensor> vector(const std::string& name, int size, float offset) {
+    const NamedRows part{name, size};
+    return vectors({&part, 1}, offset);
+  }
+  /// The linear layers of these names (without ".weight"), stacked by rows, with their biases when said.
+  Result<Matrix> matrix(std::initializer_list<NamedRows> parts, int cols, bool bias);
 };
 
 }  // namespace quern

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "model/families/rope_rules.h"
+#include "ops/attention.h"
 
 namespace quern {
 namespace {
@@ -17,7 +18,6 @@ constexpr int max_dim = 1 << 17;
 constexpr int max_hidden = 1 << 20;
 constexpr int max_layers = 1 << 10;
 constexpr int max_heads = 1 << 10;
-constexpr int max_head_dim = 1 << 10;
 constexpr int max_context = 1 << 27;
 
 std::map<std::string_view, MakeSpec>& families() {

@@ -1,0 +1,66 @@
+#include "apps/loader.h"
+
+#include <fmt/format.h>
+
+#include "apps/weight_store.h"
+#include "base/thread_pool.h"
+#include "model/families/family.h"
+
+namespace quern {
+namespace {
+
+/// Stands for memory in a plan: addresses are counted from here and never touched.
+std::byte* const nowhere = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
+
+/// Builds the decoder from `store`, and checks that no tensor was left aside.
+Result<Decoder> build(const DecoderSpec& spec, WeightStore& store) {
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::build(spec, store));
+  TRY(store.check_all_used(static_cast<int>(spec.layers.size()), spec.architecture));
+  return decoder;
+}
+
+}  // namespace
+
+Result<DeviceMemory> DeviceMemory::allocate(Device& device, int64_t bytes) {
+  DeviceMemory memory;
+  ASSIGN_OR_RETURN(memory.data_, device.allocate(bytes));
+  memory.device_ = &device;
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+Result<DecoderSpec> read_spec(const Checkpoint& checkpoint, const Json& config_overrides) {
+  Json config = checkpoint.config();
+  if (config_overrides.is_object()) {
+    for (const auto& [key, value] : config_overrides.members()) config.set(key, value);
+  }
+  auto spec = make_spec(config);
+  if (!spec.ok()) return Error{fmt::format("{}: {}", checkpoint.path(), spec.error().message)};
+  // A GGUF file holds norm weights with the offset already added.
+  if (checkpoint.kind() == CheckpointKind::gguf) spec->norm_offset = 0.0F;
+  return spec;
+}
+
+Result<ModelPlan> plan_model(const Checkpoint& checkpoint, DeviceKind device, const Json& config_overrides) {
+  ASSIGN_OR_RETURN(DecoderSpec spec, read_spec(checkpoint, config_overrides));
+  WeightStore store(checkpoint, device, nowhere);
+  ASSIGN_OR_RETURN(Decoder decoder, build(spec, store));
+  return ModelPlan{std::move(spec), std::move(decoder), store.bytes()};
+}
+
+Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, const LoadOptions& options) {
+  ASSIGN_OR_RETURN(ModelPlan plan, plan_model(checkpoint, device.kind(), options.config_overrides));
+  const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  if (plan.weight_bytes > device.free_bytes()) {
+    return Error{fmt::format("{}: the weights take {:.1f} MiB of memory, but only {:.1f} MiB are free",
+                             checkpoint.path(), mebibytes(plan.weight_bytes), mebibytes(device.free_bytes()))};
+  }
+  ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(device, plan.weight_bytes));
+  WeightStore store(checkpoint, device.kind(), memory.data());
+  ASSIGN_OR_RETURN(Decoder decoder, build(plan.spec, store));
+  CHECK(store.bytes() == plan.weight_bytes);
+  store.fill(options.threads > 0 ? options.threads : usable_cores(), options.progress);
+  return LoadedModel{std::move(plan.spec), std::move(memory), std::move(decoder)};
+}
+
+}  // namespace quern

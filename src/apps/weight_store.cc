@@ -1,0 +1,235 @@
+#include "apps/weight_store.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstring>
+#include <fmt/format.h>
+#include <thread>
+#include <tuple>
+
+#include "formats/list.h"
+#include "ops/linear.h"
+
+namespace quern {
+namespace {
+
+constexpr int64_t alignment = 64;
+constexpr int64_t task_bytes = int64_t{1}
+                               << 20;  // of stored weights: enough to be worth handing out, little to wait for
+
+int64_t plane_bytes(int64_t cols, int group, int bytes) { return (cols + group - 1) / group * bytes; }
+
+/// Where the row that is to become `row` stands in a file that keeps rotary pairs side by side
+/// (StoredTensor::rope_heads).
+int64_t stored_row(int64_t row, int64_t rows, int rope_heads) {
+  if (rope_heads == 0) return row;
+  const int64_t head_dim = rows / rope_heads;
+  const int64_t half = head_dim / 2;
+  const int64_t i = row % head_dim;
+  return row - i + (i < half ? 2 * i : 2 * (i - half) + 1);
+}
+
+int64_t stored_row_bytes(const Scheme& scheme, int64_t cols) { return cols / scheme.block_values * scheme.block_bytes; }
+
+/// The values of one stored row as floats.
+std::vector<float> decode_row(const Scheme& scheme, const std::byte* stored, int64_t cols) {
+  std::vector<float> out;
+  visit_format(scheme.format, [&]<typename Format>(Format) {
+    const int64_t groups = (cols + Format::group - 1) / Format::group;
+    std::vector<std::byte> data(static_cast<size_t>(groups * Format::data_bytes));
+    std::vector<std::byte> scales(static_cast<size_t>(groups * Format::scale_bytes));
+    scheme.convert_row(stored, cols, data.data(), scales.data());
+    for (int64_t g = 0; g < groups; ++g) {
+      const auto words = Format::load_scales(scales.data() + g * Format::scale_bytes);
+      for (int i = 0; i < Format::group / 8; ++i) {
+        const Eight eight = Format::decode8(Format::load8(data.data() + g * Format::data_bytes, i), words, i);
+        out.insert(out.end(), std::begin(eight.v), std::end(eight.v));
+      }
+    }
+  });
+  out.resize(static_cast<size_t>(cols));
+  return out;
+}
+
+/// The name without what some files put before it: "language_model.model.layers..." -> "model.layers...".
+std::string canonical(std::string_view name) {
+  for (const std::string_view prefix : {"model.language_model.", "language_model.model."}) {
+    if (name.starts_with(prefix)) return "model." + std::string(name.substr(prefix.size()));
+  }
+  return std::string(name.starts_with("layers.") ? "model." : "") + std::string(name);
+}
+
+/// The layer of a tensor of the decoder, or -1.
+int layer_of(std::string_view name) {
+  constexpr std::string_view prefix = "model.layers.";
+  if (!name.starts_with(prefix)) return -1;
+  int layer = -1;
+  std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+  return layer;
+}
+
+}  // namespace
+
+const StoredTensor* WeightStore::find(std::string_view name) const {
+  if (const StoredTensor* tensor = checkpoint_.find(name)) return tensor;
+  if (const StoredTensor* tensor = checkpoint_.find("language_model." + std::string(name))) return tensor;
+  if (!name.starts_with("model.")) return nullptr;
+  const std::string rest(name.substr(6));
+  if (const StoredTensor* tensor = checkpoint_.find("model.language_model." + rest)) return tensor;
+  return checkpoint_.find(rest);
+}
+
+Result<const StoredTensor*> WeightStore::require(const std::string& name) const {
+  if (const StoredTensor* tensor = find(name)) return tensor;
+  return Error{fmt::format("{}: tensor \"{}\" is missing", checkpoint_.path(), name)};
+}
+
+Result<Weight> WeightStore::weight(const std::string& name, int rows, int cols) {
+  ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
+  return add_packing(*tensor, std::array{int64_t{rows}, int64_t{cols}}, 0, rows);
+}
+
+Result<Weight> WeightStore::stacked(const std::string& name, int index, std::span<const int64_t> shape, int first_row,
+                                    int rows) {
+  CHECK(shape.size() == 3 && index < shape[0] && first_row + rows <= shape[1]);
+  ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
+  return add_packing(*tensor, shape, index * shape[1] + first_row, rows);
+}
+
+Result<Weight> WeightStore::add_packing(const StoredTensor& tensor, std::span<const int64_t> shape, int64_t first_row,
+                                        int rows) {
+  ASSIGN_OR_RETURN(const Scheme* scheme, check_tensor(checkpoint_, tensor, shape));
+  const int64_t cols = shape.back();
+  Weight to;
+  to.format = scheme->format;
+  to.layout = Layout::packed;
+  to.rows = rows;
+  to.cols = static_cast<int32_t>(cols);
+  to.data = take(packed_bytes(device_, to.format, to.rows, to.cols));
+  packings_.push_back({&tensor, scheme, first_row, to});
+  asked_.insert(&tensor);
+  return to;
+}
+
+Result<Tensor> WeightStore::vectors(std::span<const NamedRows> parts, float offset) {
+  int32_t size = 0;
+  for (const NamedRows& part : parts) size += part.rows;
+  const Tensor all = Tensor::dense(take(int64_t{size} * dtype_bytes(Dtype::f32)), Dtype::f32, size);
+  float* to = all.as<float>();
+  for (const NamedRows& part : parts) {
+    ASSIGN_OR_RETURN(const StoredTensor* tensor, require(part.name));
+    ASSIGN_OR_RETURN(const Scheme* scheme, check_tensor(checkpoint_, *tensor, std::array{int64_t{part.rows}}));
+    if (part.rows % scheme->block_values != 0) {
+      return Error{fmt::format("{}: tensor \"{}\" of {} values cannot have type {}", checkpoint_.path(), tensor->name,
+                               part.rows, tensor->type)};
+    }
+    vectors_.push_back({tensor, scheme, offset, {to, static_cast<size_t>(part.rows)}});
+    asked_.insert(tensor);
+    to += part.rows;
+  }
+  return all;
+}
+
+Tensor WeightStore::constants(std::span<const float> values) {
+  std::byte* to = take(static_cast<int64_t>(values.size_bytes()));
+  constants_.push_back({{values.begin(), values.end()}, to});
+  return Tensor::dense(to, Dtype::f32, static_cast<int32_t>(values.size()));
+}
+
+std::byte* WeightStore::take(int64_t bytes) {
+  std::byte* begin = base_ + used_;
+  used_ += (bytes + alignment - 1) / alignment * alignment;
+  return begin;
+}
+
+Status WeightStore::check_all_used(int layers, std::string_view architecture) const {
+  for (const StoredTensor& tensor : checkpoint_.tensors()) {
+    if (asked_.contains(&tensor) || tensor.name.ends_with("rotary_emb.inv_freq")) continue;
+    const int layer = layer_of(canonical(tensor.name));
+    if (layer < 0 || layer >= layers) continue;
+    return Error{fmt::format("{}: tensor \"{}\" has no place in a {} as its configuration describes it",
+                             checkpoint_.path(), tensor.name, architecture)};
+  }
+  return {};
+}
+
+std::vector<WeightStore::Task> WeightStore::tasks() const {
+  std::vector<Task> all;
+  for (const Packing& packing : packings_) {
+    const int64_t row_bytes = stored_row_bytes(*packing.scheme, packing.to.cols);
+    const int64_t panel = panel_rows(device_, packing.to.format);
+    const int64_t panels = std::max<int64_t>(1, task_bytes / std::max<int64_t>(1, row_bytes * panel));
+    const auto step = static_cast<int32_t>(std::min<int64_t>(panels * panel, int64_t{1} << 20));
+    for (int32_t row = 0; row < packing.to.rows; row += step) {
+      const int32_t rows = std::min(step, packing.to.rows - row);
+      all.push_back({&packing, row, rows, rows * row_bytes});
+    }
+  }
+  // In the order of the file, which is the order in which a disk gives it.
+  std::sort(all.begin(), all.end(), [](const Task& a, const Task& b) {
+    const std::byte* first = a.packing->tensor->bytes.data();
+    const std::byte* second = b.packing->tensor->bytes.data();
+    return std::tie(first, a.packing->first_row, a.first_row) < std::tie(second, b.packing->first_row, b.first_row);
+  });
+  return all;
+}
+
+void WeightStore::fill(int threads, const std::function<void(double)>& progress) {
+  for (const Constant& constant : constants_) {
+    std::memcpy(constant.to, constant.values.data(), constant.values.size() * sizeof(float));
+  }
+  for (const Vector& vector : vectors_) {
+    const auto size = static_cast<int64_t>(vector.to.size());
+    const std::vector<float> values = decode_row(*vector.scheme, vector.tensor->bytes.data(), size);
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t from = stored_row(i, size, vector.tensor->rope_heads);
+      vector.to[static_cast<size_t>(i)] = values[static_cast<size_t>(from)] + vector.offset;
+    }
+  }
+
+  const std::vector<Task> all = tasks();
+  int64_t total_bytes = 1;
+  for (const Task& task : all) total_bytes += task.stored_bytes;
+  std::atomic<size_t> next = 0;
+  std::atomic<int64_t> done_bytes = 0;
+  const auto work = [&](bool reports) {
+    Scratch scratch;
+    for (size_t i = next++; i < all.size(); i = next++) {
+      pack(all[i], scratch);
+      done_bytes += all[i].stored_bytes;
+      if (reports && progress) progress(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+    }
+  };
+  std::vector<std::jthread> team;
+  for (int i = 1; i < threads; ++i) team.emplace_back(work, false);
+  work(true);
+  team.clear();
+  if (progress) progress(1.0);
+}
+
+void WeightStore::pack(const Task& task, Scratch& scratch) const {
+  const Packing& packing = *task.packing;
+  const Scheme& scheme = *packing.scheme;
+  const FormatSizes sizes = format_info(scheme.format);
+  const int64_t cols = packing.to.cols;
+  const int64_t row_bytes = stored_row_bytes(scheme, cols);
+  const int64_t data_bytes = plane_bytes(cols, sizes.group, sizes.data_bytes);
+  const int64_t scale_bytes = plane_bytes(cols, sizes.group, sizes.scale_bytes);
+  scratch.data.resize(std::max(scratch.data.size(), static_cast<size_t>(task.rows * data_bytes)));
+  scratch.scales.resize(std::max(scratch.scales.size(), static_cast<size_t>(task.rows * scale_bytes)));
+  for (int32_t i = 0; i < task.rows; ++i) {
+    const int64_t row = packing.first_row + stored_row(task.first_row + i, packing.to.rows, packing.tensor->rope_heads);
+    scheme.convert_row(packing.tensor->bytes.data() + row * row_bytes, cols, scratch.data.data() + i * data_bytes,
+                       scratch.scales.data() + i * scale_bytes);
+  }
+  Weight rows = packing.to;
+  rows.layout = Layout::rows;
+  rows.rows = task.rows;
+  rows.data = scratch.data.data();
+  rows.scales = scratch.scales.data();
+  pack_panels(device_, packing.to.data, rows, task.first_row, packing.to.rows);
+}
+
+}  // namespace quern

@@ -1,0 +1,86 @@
+// WeightStore: the weights of a checkpoint as a model asks for them. It gives out addresses at once and notes how each
+// is to be filled; fill() then does all the work in parallel. Thread: the loading one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/source.h"
+#include "model/weights.h"
+#include "tensor/queue.h"
+
+namespace quern {
+
+class WeightStore final : public Weights {
+ public:
+  /// Addresses start at `base`, which has room for everything or, for a plan, is no memory at all.
+  WeightStore(const Checkpoint& checkpoint, DeviceKind device, std::byte* base)
+      : checkpoint_(checkpoint), device_(device), base_(base) {}
+
+  bool has(std::string_view name) const override { return find(name) != nullptr; }
+  Result<Weight> weight(const std::string& name, int rows, int cols) override;
+  Result<Weight> stacked(const std::string& name, int index, std::span<const int64_t> shape, int first_row,
+                         int rows) override;
+  Result<Tensor> vectors(std::span<const NamedRows> parts, float offset) override;
+  Tensor constants(std::span<const float> values) override;
+
+  /// Bytes of everything asked for so far.
+  int64_t bytes() const { return used_; }
+  /// An error that names a tensor of the layers that the model did not ask for: it would be computed without it.
+  Status check_all_used(int layers, std::string_view architecture) const;
+  /// Converts and packs everything that was asked for.
+  void fill(int threads, const std::function<void(double)>& progress);
+
+ private:
+  /// Rows of a stored tensor that become one packed weight.
+  struct Packing {
+    const StoredTensor* tensor;
+    const Scheme* scheme;
+    int64_t first_row;
+    Weight to;
+  };
+  struct Vector {
+    const StoredTensor* tensor;
+    const Scheme* scheme;
+    float offset;
+    std::span<float> to;
+  };
+  struct Constant {
+    std::vector<float> values;
+    std::byte* to;
+  };
+  /// Whole panels of one packing: what a thread does at a time.
+  struct Task {
+    const Packing* packing;
+    int32_t first_row;
+    int32_t rows;
+    int64_t stored_bytes;
+  };
+  struct Scratch {
+    std::vector<std::byte> data;
+    std::vector<std::byte> scales;
+  };
+
+  const StoredTensor* find(std::string_view name) const;
+  Result<const StoredTensor*> require(const std::string& name) const;
+  Result<Weight> add_packing(const StoredTensor& tensor, std::span<const int64_t> shape, int64_t first_row, int rows);
+  std::byte* take(int64_t bytes);
+  std::vector<Task> tasks() const;
+  void pack(const Task& task, Scratch& scratch) const;
+
+  const Checkpoint& checkpoint_;
+  DeviceKind device_;
+  std::byte* base_;
+  int64_t used_ = 0;
+  std::set<const StoredTensor*> asked_;
+  std::vector<Packing> packings_;
+  std::vector<Vector> vectors_;
+  std::vector<Constant> constants_;
+};
+
+}  // namespace quern

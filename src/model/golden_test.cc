@@ -1,0 +1,121 @@
+// Tiny random checkpoints of every family against what transformers computed with them (tools/make_golden.py).
+#include <cmath>
+#include <filesystem>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/loader.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "model/testing.h"
+#include "ops/kernel.h"
+
+namespace quern {
+namespace {
+
+using testing::arg_max;
+using testing::Sequences;
+using testing::Slice;
+
+const std::string folder = QUERN_SOURCE_DIR "/tests/golden/";
+
+struct Expected {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> greedy;
+  std::vector<int> positions;
+  std::vector<std::vector<float>> logits;
+};
+
+std::vector<int32_t> integers(const Json& json) {
+  std::vector<int32_t> out;
+  for (const Json& value : json.items()) out.push_back(static_cast<int32_t>(value.as_integer()));
+  return out;
+}
+
+Expected read_expected(const std::string& name) {
+  const Json json = Json::parse(read_file(folder + name + "/expected.json").value()).value();
+  Expected expected{
+      integers(*json.find("prompt")), integers(*json.find("greedy")), integers(*json.find("positions")), {}};
+  for (const Json& row : json.find("logits")->items()) {
+    expected.logits.emplace_back();
+    for (const Json& value : row.items()) expected.logits.back().push_back(static_cast<float>(value.as_number()));
+  }
+  return expected;
+}
+
+std::string checkpoint_path(const std::string& name) {
+  const std::string gguf = folder + name + "/model.gguf";
+  return file_exists(gguf) ? gguf : folder + name;
+}
+
+struct Case {
+  std::string name;
+  Isa isa;
+};
+
+class Golden : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    before_ = isa_in_force();
+    if (!limit_isa(GetParam().isa)) GTEST_SKIP() << "this processor has no " << isa_name(GetParam().isa);
+  }
+  void TearDown() override { limit_isa(before_); }
+
+ private:
+  Isa before_ = Isa::portable;
+};
+
+TEST_P(Golden, LogitsAndGreedyTextAreThoseOfTransformers) {
+  const Expected expected = read_expected(GetParam().name);
+  auto checkpoint = Checkpoint::open(checkpoint_path(GetParam().name));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+  auto device = make_device(DeviceKind::cpu, {.threads = 2});
+  ASSERT_TRUE(device.ok());
+  auto model = load_model(**checkpoint, **device);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  Sequences sequences(**device, model->spec, model->decoder, 1, 64, Dtype::f32);
+
+  auto logits = sequences.step(Slice{0, expected.prompt, expected.positions});
+  for (size_t i = 0; i < logits.size(); ++i) {
+    ASSERT_EQ(logits[i].size(), expected.logits[i].size());
+    for (size_t v = 0; v < logits[i].size(); ++v) {
+      ASSERT_NEAR(logits[i][v], expected.logits[i][v], 1e-3) << "position " << expected.positions[i] << " token " << v;
+    }
+  }
+
+  std::vector<int32_t> greedy;
+  while (true) {
+    greedy.push_back(arg_max(logits.back()));
+    if (greedy.size() == expected.greedy.size()) break;
+    logits = sequences.step(Slice{0, {greedy.back()}, {0}});
+  }
+  EXPECT_EQ(greedy, expected.greedy);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (!entry.is_directory()) continue;
+    for (int isa = 0; isa < isa_levels; ++isa) {
+      all.push_back({entry.path().filename().string(), static_cast<Isa>(isa)});
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Case& a, const Case& b) { return a.name < b.name; });
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(cases()),
+                         [](const auto& test) { return test.param.name + "_" + isa_name(test.param.isa); });
+
+TEST(GoldenSet, HasEveryFamily) {
+  for (const char* name : {"llama", "llama3_rope", "qwen2", "qwen3", "qwen3_moe", "qwen3_moe_stacked", "gemma3",
+                           "llama3_rope_gguf", "qwen2_gguf", "gemma3_gguf"}) {
+    EXPECT_TRUE(file_exists(folder + name + "/expected.json")) << name;
+  }
+}
+
+}  // namespace
+}  // namespace quern

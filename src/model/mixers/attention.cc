@@ -1,0 +1,96 @@
+// Grouped-query attention over paged keys and values.
+#include "ops/attention.h"
+
+#include "model/block.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+
+namespace quern {
+namespace {
+
+class Attention final : public Block {
+ public:
+  Attention(const AttentionSpec& spec, const BlockPlace& place)
+      : q_size_(spec.heads * spec.head_dim),
+        kv_size_(spec.kv_heads * spec.head_dim),
+        kv_heads_(spec.kv_heads),
+        head_dim_(spec.head_dim),
+        layer_(place.layer),
+        rope_(spec.rope.dims > 0 ? place.rope : -1),
+        interleaved_(spec.rope.interleaved),
+        norm_eps_(place.norm_eps),
+        params_{spec.heads, spec.scale, spec.softcap, spec.window} {}
+
+  Status load(const AttentionSpec& spec, const BlockPlace& place, Weights& weights) {
+    const std::string prefix = place.prefix + "self_attn.";
+    ASSIGN_OR_RETURN(
+        qkv_,
+        weights.matrix({{prefix + "q_proj", q_size_}, {prefix + "k_proj", kv_size_}, {prefix + "v_proj", kv_size_}},
+                       place.dim, spec.qkv_bias));
+    ASSIGN_OR_RETURN(output_, weights.matrix({{prefix + "o_proj", place.dim}}, q_size_, spec.output_bias));
+    if (spec.qk_norm) {
+      ASSIGN_OR_RETURN(q_norm_, weights.vector(prefix + "q_norm.weight", head_dim_, place.norm_offset));
+      ASSIGN_OR_RETURN(k_norm_, weights.vector(prefix + "k_norm.weight", head_dim_, place.norm_offset));
+    }
+    return {};
+  }
+
+  void forward(Step& step, Tensor x, Tensor y, bool accumulate) const override {
+    Exec& exec = step.exec;
+    const PagedKv kv = pages(step.kv);
+    const Tensor qkv = linear(exec, x, qkv_);
+    const Tensor q = qkv.columns(0, q_size_);
+    const Tensor k = qkv.columns(q_size_, kv_size_);
+    const Tensor v = qkv.columns(q_size_ + kv_size_, kv_size_);
+    if (q_norm_) {
+      rms_norm_heads(exec, q, q_norm_, norm_eps_);
+      rms_norm_heads(exec, k, k_norm_, norm_eps_);
+    }
+    if (rope_ >= 0) {
+      rope(exec, q, step.ropes[rope_], head_dim_, interleaved_);
+      rope(exec, k, step.ropes[rope_], head_dim_, interleaved_);
+    }
+    write_kv(exec, k, v, kv, step.inputs.segments);
+    linear_into(exec, y, attention(exec, q, kv, step.inputs.segments, params_), output_, accumulate);
+  }
+
+ private:
+  PagedKv pages(const KvCache& cache) const {
+    const KvLayout::Place& place = cache.layout.layers[static_cast<size_t>(layer_)];
+    PagedKv kv;
+    kv.pool = cache.pool;
+    kv.page_bytes = cache.layout.page_bytes;
+    kv.layer_offset = place.offset;
+    kv.table = cache.tables[static_cast<size_t>(place.group)];
+    kv.page_tokens = cache.layout.page_tokens;
+    kv.heads = kv_heads_;
+    kv.head_dim = head_dim_;
+    kv.dtype = cache.dtype;
+    return kv;
+  }
+
+  int q_size_;
+  int kv_size_;
+  int kv_heads_;
+  int head_dim_;
+  int layer_;
+  int rope_;
+  bool interleaved_;
+  float norm_eps_;
+  AttentionParams params_;
+  Matrix qkv_;
+  Matrix output_;
+  Tensor q_norm_;
+  Tensor k_norm_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Block>> make_block(const AttentionSpec& spec, const BlockPlace& place, Weights& weights) {
+  auto block = std::make_unique<Attention>(spec, place);
+  TRY(block->load(spec, place, weights));
+  return std::unique_ptr<Block>(std::move(block));
+}
+
+}  // namespace quern

@@ -1,0 +1,24 @@
+#include "model/weights.h"
+
+#include <vector>
+
+namespace quern {
+
+Result<Matrix> Weights::matrix(std::initializer_list<NamedRows> parts, int cols, bool bias) {
+  CHECK(parts.size() <= std::size(Matrix{}.parts));
+  Matrix matrix;
+  matrix.cols = cols;
+  std::vector<NamedRows> biases;
+  for (const NamedRows& part : parts) {
+    ASSIGN_OR_RETURN(matrix.parts[matrix.count], weight(part.name + ".weight", part.rows, cols));
+    biases.push_back({part.name + ".bias", part.rows});
+    matrix.rows += part.rows;
+    ++matrix.count;
+  }
+  if (bias) {
+    ASSIGN_OR_RETURN(matrix.bias, vectors(biases, 0.0F));
+  }
+  return matrix;
+}
+
+}  // namespace quern
