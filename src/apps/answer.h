@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <span>
 #include <vector>
 
 #include "base/channel.h"
+#include "base/result.h"
 #include "engine/engine.h"
 
 namespace quern {

@@ -19,13 +19,11 @@ namespace {
 constexpr int64_t default_kv_bytes = int64_t{4} << 30;  // at most, when the user names no size
 constexpr int kv_element_bytes = 2;
 
-Result<Json> overridden_config(const Checkpoint& checkpoint, const std::string& overrides) {
-  Json config = checkpoint.config();
-  if (overrides.empty()) return config;
-  auto given = Json::parse(overrides);
+Result<Json> parse_overrides(const std::string& text) {
+  if (text.empty()) return Json();
+  auto given = Json::parse(text);
   if (!given.ok() || !given->is_object()) return Error{"--hf-overrides must be a JSON object, such as '{\"rope_theta\": 1e6}'"};
-  for (const auto& [key, value] : given->members()) config.set(key, value);
-  return config;
+  return given;
 }
 
 /// The context length: what was asked for, or what the model was made for, cut to what the pages hold.
@@ -70,7 +68,9 @@ ModelExecutorOptions executor_options(const InstanceOptions& options, const Deco
   made.max_tokens = options.max_num_batched_tokens;
   made.max_model_len = plan.max_model_len;
   made.pages = static_cast<int32_t>(plan.kv_pages);
+  made.vocab = spec.vocab;
   made.kv = kv_layout(spec, kv_element_bytes);
+  made.trace = options.trace;
   return made;
 }
 
@@ -222,13 +222,15 @@ Result<OpenedModel> open_model(const InstanceOptions& options) {
     ASSIGN_OR_RETURN(path, default_model_path());
   }
   ASSIGN_OR_RETURN(opened.checkpoint, Checkpoint::open(path));
-  ASSIGN_OR_RETURN(const Json config, overridden_config(*opened.checkpoint, options.hf_overrides));
-  ASSIGN_OR_RETURN(opened.spec, make_spec(config));
+  ASSIGN_OR_RETURN(const Json overrides, parse_overrides(options.hf_overrides));
   ASSIGN_OR_RETURN(opened.device, make_device(DeviceKind::cpu, {options.threads}));
+  ASSIGN_OR_RETURN(ModelPlan plan, plan_model(*opened.checkpoint, opened.device->kind(), overrides));
   opened.memory.free = opened.device->free_bytes();
-  ASSIGN_OR_RETURN(opened.memory.weights, plan_weights(*opened.checkpoint, opened.spec, opened.device->kind()));
-  TRY(choose_kv(options, opened.spec, &opened.memory));
-  opened.memory.executor = model_executor_bytes(opened.spec, executor_options(options, opened.spec, opened.memory));
+  opened.memory.weights = plan.weight_bytes;
+  TRY(choose_kv(options, plan.spec, &opened.memory));
+  opened.memory.executor = model_executor_bytes(plan.decoder, opened.device->queue(),
+                                                executor_options(options, plan.spec, opened.memory));
+  opened.plan = std::move(plan);
   return opened;
 }
 
@@ -241,7 +243,6 @@ Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options,
   }
   auto instance = std::make_unique<Instance>();
   instance->memory = opened.memory;
-  instance->spec = std::move(opened.spec);
   instance->checkpoint = std::move(opened.checkpoint);
   instance->device = std::move(opened.device);
   ASSIGN_OR_RETURN(instance->tokenizer, load_tokenizer(*instance->checkpoint, options.tokenizer));
@@ -250,12 +251,16 @@ Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options,
                    generation_defaults(*instance->checkpoint, *instance->tokenizer, options.generation_config));
   {
     Progress progress("loading", options.quiet);
-    ASSIGN_OR_RETURN(instance->model, load_model(*instance->checkpoint, instance->spec, *instance->device,
-                                                 [&](int64_t done, int64_t total) { progress.update(done, total); }));
+    LoadOptions load;
+    ASSIGN_OR_RETURN(load.config_overrides, parse_overrides(options.hf_overrides));
+    load.threads = options.threads;
+    const auto bytes = static_cast<double>(instance->memory.weights);
+    load.progress = [&](double part) { progress.update(static_cast<int64_t>(part * bytes), instance->memory.weights); };
+    ASSIGN_OR_RETURN(instance->model, load_model(*instance->checkpoint, *instance->device, load));
   }
   ASSIGN_OR_RETURN(auto executor, make_model_executor(instance->model->decoder, *instance->device,
-                                                      executor_options(options, instance->spec, instance->memory)));
-  EngineOptions engine = engine_options(options, instance->spec, instance->memory);
+                                                      executor_options(options, instance->spec(), instance->memory)));
+  EngineOptions engine = engine_options(options, instance->spec(), instance->memory);
   if (adjust) adjust(engine);
   instance->engine = std::make_unique<Engine>(engine, std::move(executor));
   instance->load_seconds = seconds_since(start);

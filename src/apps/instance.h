@@ -41,6 +41,7 @@ struct InstanceOptions {
   bool batch_invariant = true;
   bool reserve_max_len = false;   // benchmark only
   bool quiet = false;
+  Trace* trace = nullptr;         // watches every kernel
 };
 void add_instance_flags(Flags& flags, InstanceOptions& options);
 
@@ -68,7 +69,7 @@ struct GenerationDefaults {
 /// What is known before any weight is read.
 struct OpenedModel {
   std::unique_ptr<Checkpoint> checkpoint;
-  DecoderSpec spec;
+  std::optional<ModelPlan> plan;
   std::unique_ptr<Device> device;
   MemoryPlan memory;
 };
@@ -76,7 +77,6 @@ Result<OpenedModel> open_model(const InstanceOptions& options);
 
 struct Instance {
   std::unique_ptr<Checkpoint> checkpoint;
-  DecoderSpec spec;
   MemoryPlan memory;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
@@ -84,8 +84,10 @@ struct Instance {
   double load_seconds = 0.0;
   // Destroyed from the last to the first: the engine stops before its weights go.
   std::unique_ptr<Device> device;
-  std::unique_ptr<LoadedModel> model;
+  std::optional<LoadedModel> model;
   std::unique_ptr<Engine> engine;
+
+  const DecoderSpec& spec() const { return model->spec; }
 };
 
 /// `adjust` may change the engine's options before it starts (the plan log, the benchmark's switches).

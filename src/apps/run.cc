@@ -2,12 +2,13 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
-#include <random>
 #include <string>
 
 #include "apps/answer.h"
@@ -15,6 +16,7 @@
 #include "apps/instance.h"
 #include "apps/interrupt.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "text/detokenizer.h"
 
 namespace quern {
@@ -30,6 +32,13 @@ struct RunOptions {
   int max_tokens = 0;  // 0: as many as the context holds
   bool verbose = false;
 };
+
+/// From the kernel: std::random_device would need a newer C library.
+uint64_t random_seed() {
+  uint64_t seed = 1;
+  if (getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = static_cast<uint64_t>(now_us());
+  return seed;
+}
 
 /// Standard input by lines, which Ctrl-C can interrupt.
 class Console {
@@ -150,7 +159,7 @@ class Chat {
     sampling.top_p = pick(options_.top_p, "top_p", 1.0);
     sampling.top_k = static_cast<int32_t>(pick(options_.top_k, "top_k", 0.0));
     sampling.repetition_penalty = pick(-1.0, "repetition_penalty", 1.0);
-    sampling.seed = options_.instance.seed != 0 ? static_cast<uint64_t>(options_.instance.seed) : std::random_device{}();
+    sampling.seed = options_.instance.seed != 0 ? static_cast<uint64_t>(options_.instance.seed) : random_seed();
     return request;
   }
 

@@ -30,14 +30,14 @@ struct Parts {
   int64_t total() const { return stage + tables + copies + arena; }
 };
 
-Parts parts_of(const DecoderSpec& spec, const ModelExecutorOptions& options) {
+Parts parts_of(const Decoder& decoder, Queue queue, const ModelExecutorOptions& options) {
   const auto groups = static_cast<int64_t>(options.kv.groups.size());
-  const int64_t logits = int64_t{options.rows} * spec.vocab * dtype_bytes(Dtype::f32);
+  const StepShape most{options.max_tokens, options.rows, options.rows};
   return {align(StepStage::bytes(options.max_tokens, options.rows)),
           align(groups * options.rows * pages_per_row(options) * dtype_bytes(Dtype::i32)),
           align(2 * int64_t{options.rows} * dtype_bytes(Dtype::i32)),
-          align(activation_bytes(spec, options.max_tokens, options.rows) + logits +
-                Sampler::arena_bytes(options.rows, spec.vocab))};
+          align(decoder.activation_bytes(queue, most, options.max_model_len) +
+                sample_scratch_bytes(options.rows, options.vocab))};
 }
 
 /// Thread: executor, but for submit(), provide() and the destructor.
@@ -48,12 +48,12 @@ class ModelExecutor final : public Executor {
       : decoder_(decoder),
         device_(device),
         options_(options),
-        parts_(parts_of(decoder.spec(), options)),
+        parts_(parts_of(decoder, device.queue(), options)),
         block_(block),
         rows_(static_cast<size_t>(options.rows)),
         stage_(block, options.max_tokens, options.rows),
         arena_(block + parts_.stage + parts_.tables + parts_.copies, parts_.arena),
-        sampler_(options.rows, decoder.spec().vocab) {
+        sampler_(options.rows, options.vocab) {
     cache_.pool = pool;
     cache_.layout = options.kv;
     cache_.dtype = options.kv_dtype;
@@ -95,8 +95,6 @@ class ModelExecutor final : public Executor {
   }
 
  private:
-  using Masks = std::map<int32_t, std::optional<TokenMask::Words>>;
-
   StepResult run(const StepPlan& plan) {
     StepResult result;
     result.step = plan.step;
@@ -123,8 +121,8 @@ class ModelExecutor final : public Executor {
     const Tensor hidden = decoder_.forward(step);
     Tensor logits;
     if (step.shape.outputs > 0) logits = decoder_.logits(step, hidden);
-    const Masks masks = wait_for_masks(plan);
-    std::vector<SliceResult> results = sampler_.sample(exec, device_, logits, {plan, rows_, stage_, masks});
+    const StepMaskWords masks = wait_for_masks(plan);
+    std::vector<SliceResult> results = sampler_.sample(exec, logits, plan, rows_, stage_, masks);
     advance(plan, results);
     return results;
   }
@@ -167,12 +165,12 @@ class ModelExecutor final : public Executor {
     device_.wait();
   }
 
-  Masks wait_for_masks(const StepPlan& plan) {
+  StepMaskWords wait_for_masks(const StepPlan& plan) {
     const auto wanted = std::count_if(plan.slices.begin(), plan.slices.end(), [](const Slice& s) { return s.masked; });
     if (wanted == 0) return {};
     std::unique_lock lock(mutex_);
     masks_ready_.wait(lock, [&] { return stopping_ || static_cast<long>(masks_[plan.step].size()) >= wanted; });
-    Masks masks = std::move(masks_[plan.step]);
+    StepMaskWords masks = std::move(masks_[plan.step]);
     masks_.erase(masks_.begin(), masks_.upper_bound(plan.step));
     return masks;
   }
@@ -204,20 +202,20 @@ class ModelExecutor final : public Executor {
   Channel<StepPlan> plans_;
   std::mutex mutex_;  // guards masks_ and stopping_
   std::condition_variable masks_ready_;
-  std::map<uint64_t, Masks> masks_;
+  std::map<uint64_t, StepMaskWords> masks_;
   bool stopping_ = false;
   std::thread thread_;
 };
 
 }  // namespace
 
-int64_t model_executor_bytes(const DecoderSpec& spec, const ModelExecutorOptions& options) {
-  return parts_of(spec, options).total();
+int64_t model_executor_bytes(const Decoder& decoder, Queue queue, const ModelExecutorOptions& options) {
+  return parts_of(decoder, queue, options).total();
 }
 
 Result<std::unique_ptr<Executor>> make_model_executor(const Decoder& decoder, Device& device,
                                                       const ModelExecutorOptions& options) {
-  ASSIGN_OR_RETURN(std::byte* const block, device.allocate(model_executor_bytes(decoder.spec(), options)));
+  ASSIGN_OR_RETURN(std::byte* const block, device.allocate(model_executor_bytes(decoder, device.queue(), options)));
   auto pool = device.allocate(int64_t{options.pages} * options.kv.page_bytes);
   if (!pool.ok()) {
     device.release(block);

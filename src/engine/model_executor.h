@@ -16,13 +16,15 @@ struct ModelExecutorOptions {
   int32_t max_tokens = 512;   // of one step
   int32_t max_model_len = 0;  // of one row
   int32_t pages = 0;          // of the KV pool
+  int32_t vocab = 0;
   KvLayout kv;
   Dtype kv_dtype = Dtype::f16;
   Trace* trace = nullptr;     // watches every kernel
 };
 
-/// Device bytes the executor takes beside weights and KV pages: activations, logits, step inputs, page tables. Exact.
-int64_t model_executor_bytes(const DecoderSpec& spec, const ModelExecutorOptions& options);
+/// Device bytes the executor takes beside weights and KV pages: activations, logits, step inputs, page tables. Exact;
+/// `decoder` may be that of a plan.
+int64_t model_executor_bytes(const Decoder& decoder, Queue queue, const ModelExecutorOptions& options);
 
 /// Takes all its memory now. `decoder` and `device` outlive it.
 Result<std::unique_ptr<Executor>> make_model_executor(const Decoder& decoder, Device& device,
