@@ -1,9 +1,8 @@
 #include "engine/model_executor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <condition_variable>
+#include <fmt/format.h>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -36,7 +35,7 @@ Parts parts_of(const Decoder& decoder, Queue queue, const ModelExecutorOptions& 
   return {align(StepStage::bytes(options.max_tokens, options.rows)),
           align(groups * options.rows * pages_per_row(options) * dtype_bytes(Dtype::i32)),
           align(2 * int64_t{options.rows} * dtype_bytes(Dtype::i32)),
-          align(decoder.activation_bytes(queue, most, options.max_model_len) +
+          align(decoder.activation_bytes(queue, most, pages_per_row(options) * options.kv.page_tokens) +
                 sample_scratch_bytes(options.rows, options.vocab))};
 }
 
