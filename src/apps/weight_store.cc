@@ -230,6 +230,8 @@ void WeightStore::pack(const Task& task, Scratch& scratch) const {
   rows.data = scratch.data.data();
   rows.scales = scratch.scales.data();
   pack_panels(device_, packing.to.data, rows, task.first_row, packing.to.rows);
+  const int64_t first = (packing.first_row + task.first_row) * row_bytes;
+  checkpoint_.drop(packing.tensor->bytes.subspan(static_cast<size_t>(first), static_cast<size_t>(task.stored_bytes)));
 }
 
 }  // namespace quern

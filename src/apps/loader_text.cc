@@ -1,0 +1,131 @@
+#include "apps/loader_text.h"
+
+#include <fmt/format.h>
+#include <utility>
+
+#include "base/file.h"
+
+namespace quern {
+namespace {
+
+constexpr int64_t max_text_bytes = int64_t{256} << 20;
+
+/// Says which file an error is about.
+template <typename T>
+Result<T> about(const std::string& path, Result<T> result) {
+  if (result.ok()) return result;
+  return Error{fmt::format("{}: {}", path, result.error().message)};
+}
+
+Result<Json> read_json(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, max_text_bytes));
+  return about(path, Json::parse(text));
+}
+
+/// A null Json when there is no such file.
+Result<Json> read_json_if_there(const std::string& path) {
+  if (!file_exists(path)) return Json();
+  return read_json(path);
+}
+
+Result<std::shared_ptr<const Tokenizer>> from_files(const std::string& directory) {
+  const std::string path = directory + "/tokenizer.json";
+  if (!file_exists(path)) {
+    return Error{fmt::format("{}: there is no tokenizer.json; name one with --tokenizer", directory)};
+  }
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, max_text_bytes));
+  ASSIGN_OR_RETURN(const Json config, read_json_if_there(directory + "/tokenizer_config.json"));
+  return about(path, Tokenizer::from_json(text, config));
+}
+
+Result<std::shared_ptr<const Tokenizer>> from_vocabulary(const Checkpoint& checkpoint) {
+  ASSIGN_OR_RETURN(std::optional<StoredVocabulary> stored, checkpoint.vocabulary());
+  if (!stored) {
+    return Error{fmt::format("{}: the file has no vocabulary; name a tokenizer with --tokenizer", checkpoint.path())};
+  }
+  GgufVocabulary vocabulary;
+  vocabulary.model = std::move(stored->model);
+  vocabulary.pre = std::move(stored->pre);
+  vocabulary.tokens = std::move(stored->tokens);
+  vocabulary.scores = std::move(stored->scores);
+  vocabulary.types = std::move(stored->types);
+  vocabulary.merges = std::move(stored->merges);
+  vocabulary.bos = stored->bos;
+  vocabulary.eos = stored->eos;
+  vocabulary.eot = stored->eot;
+  vocabulary.eom = stored->eom;
+  vocabulary.unknown = stored->unknown;
+  vocabulary.padding = stored->padding;
+  vocabulary.add_bos = stored->add_bos;
+  vocabulary.add_eos = stored->add_eos;
+  vocabulary.add_space_prefix = stored->add_space_prefix;
+  return about(checkpoint.path(), Tokenizer::from_gguf(std::move(vocabulary)));
+}
+
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+/// A template in tokenizer_config.json: a string, or a list of named ones of which "default" is for chats without
+/// tools.
+std::optional<std::string> template_of(const Json& tokenizer_config) {
+  const Json* value = tokenizer_config.present("chat_template");
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return value->as_string();
+  std::optional<std::string> found;
+  if (!value->is_array()) return found;
+  for (const Json& named : value->items()) {
+    if (!found || named.string("name") == "default") found = named.string("template");
+  }
+  return found;
+}
+
+Result<std::optional<ChatTemplate>> parse(const std::string& path, const std::string& source) {
+  ASSIGN_OR_RETURN(ChatTemplate parsed, about(path, ChatTemplate::parse(source)));
+  return std::optional<ChatTemplate>(std::move(parsed));
+}
+
+Result<std::optional<ChatTemplate>> template_from_files(const std::string& directory) {
+  const std::string own = directory + "/chat_template.jinja";
+  if (file_exists(own)) {
+    ASSIGN_OR_RETURN(const std::string source, read_file(own, max_text_bytes));
+    return parse(own, source);
+  }
+  const std::string path = directory + "/tokenizer_config.json";
+  ASSIGN_OR_RETURN(const Json config, read_json_if_there(path));
+  const std::optional<std::string> source = template_of(config);
+  if (!source) return std::optional<ChatTemplate>();
+  return parse(path, *source);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const Checkpoint& checkpoint, const std::string& other) {
+  if (other.empty()) {
+    return checkpoint.kind() == CheckpointKind::gguf ? from_vocabulary(checkpoint) : from_files(checkpoint.path());
+  }
+  if (is_directory(other)) return from_files(other);
+  if (other == "tokenizer.json" || other.ends_with("/tokenizer.json")) return from_files(directory_of(other));
+  if (!other.ends_with(".gguf")) {
+    return Error{fmt::format("{}: a tokenizer is a tokenizer.json, a directory that has one, or a .gguf file", other)};
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> file, Checkpoint::open(other));
+  return from_vocabulary(*file);
+}
+
+Result<std::optional<ChatTemplate>> load_chat_template(const Checkpoint& checkpoint, const std::string& other) {
+  if (other.find("{%") != std::string::npos || other.find("{{") != std::string::npos) {
+    return parse("--chat-template", other);
+  }
+  if (!other.empty()) {
+    ASSIGN_OR_RETURN(const std::string source, read_file(other, max_text_bytes));
+    return parse(other, source);
+  }
+  if (checkpoint.kind() == CheckpointKind::safetensors) return template_from_files(checkpoint.path());
+  ASSIGN_OR_RETURN(const std::optional<StoredVocabulary> stored, checkpoint.vocabulary());
+  if (!stored || stored->chat_template.empty()) return std::optional<ChatTemplate>();
+  return parse(checkpoint.path(), stored->chat_template);
+}
+
+}  // namespace quern
