@@ -1,0 +1,156 @@
+"""The program as a person at a terminal meets it: the built-in default model, wrong words, pipes, Ctrl-C."""
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+QUERN = os.environ["QUERN_BINARY"]
+
+
+def quern(*words, **options):
+    return subprocess.run([QUERN, *words], capture_output=True, text=True, timeout=120, **options)
+
+
+def one_sentence(result, status=1):
+    assert result.returncode == status
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("quern: "), result.stderr
+    return lines[0]
+
+
+def test_answers_once_and_exits():
+    result = quern("run", "What is the capital of France?")
+    assert result.returncode == 0
+    assert "Paris" in result.stdout
+    assert result.stderr == ""
+
+
+def test_answers_what_comes_through_a_pipe():
+    result = quern("run", input="What is the capital of France?\n")
+    assert result.returncode == 0
+    assert "Paris" in result.stdout
+
+
+@pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
+def test_every_instruction_set_says_paris(isa):
+    """Levels that this processor lacks fall back to the best that it has."""
+    result = quern("run", "What is the capital of France?", env={**os.environ, "QUERN_CPU_ISA": isa})
+    assert result.returncode == 0
+    assert "Paris" in result.stdout
+
+
+def test_verbose_prints_speeds():
+    result = quern("run", "--verbose", "--max-tokens", "4", "Say hello.")
+    assert re.search(r"prompt \d+ tokens, 0 cached; first token \d+ ms, prefill \d+ tokens/s; 4 tokens, [\d.]+ tokens/s",
+                     result.stderr)
+
+
+@pytest.mark.parametrize("words, message", [
+    (["run", "--temprature", "1", "x"], "unknown flag --temprature; did you mean --temperature?"),
+    (["serv"], "unknown command 'serv'; did you mean serve?"),
+    (["run", "/nowhere/model.gguf", "x"], "/nowhere/model.gguf: No such file or directory"),
+    (["run", "--max-model-len", "many", "x"], "--max-model-len takes a number of tokens, or auto"),
+    (["run", "--kv-cache-memory-bytes", "1k", "x"], "no room for a KV cache"),
+    (["run", "--max-model-len", "1g", "x"], "more than the 8192 positions of the model"),
+    (["serve", "--max-num-seqs", "0"], "--max-num-seqs must be between 1 and 4096, got 0"),
+    (["serve", "--device", "tpu"], "--device tpu"),
+    (["describe", "/"], "config.json"),
+    (["tokenize"], "name a model"),
+])
+def test_wrong_words_get_one_sentence(words, message):
+    assert message in one_sentence(quern(*words))
+
+
+def test_a_folder_without_config_is_refused(tmp_path):
+    assert "config.json" in one_sentence(quern("describe", str(tmp_path)))
+
+
+def test_a_port_in_use_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert str(port) in one_sentence(quern("serve", "--port", str(port)))
+
+
+def test_help_of_every_command_has_an_example():
+    listed = re.findall(r"^  (\w+) ", quern("help").stdout, re.M)
+    assert {"run", "serve", "bench", "describe", "tokenize", "replay"} <= set(listed)
+    for command in listed:
+        if command == "help":
+            continue
+        text = quern("help", command).stdout
+        assert text.startswith("usage: quern " + command) and "example:" in text
+        assert len(re.findall(r"^  --", text, re.M)) <= 60
+
+
+def test_version():
+    assert re.fullmatch(r"quern \d+\.\d+\.\d+\n", quern("--version").stdout)
+
+
+def test_describe_says_what_the_model_is():
+    text = quern("describe").stdout
+    for part in ("LlamaForCausalLM", "Q4_1", "210 tensors", "chat template: 368 characters", "weights", "KV cache"):
+        assert part in text, text
+
+
+def test_dry_run_prints_exact_bytes_and_serves_nothing():
+    result = quern("serve", "--dry-run", "--kv-cache-memory-bytes", "64Mi")
+    assert result.returncode == 0
+    assert re.search(r"weights +\d+ bytes", result.stdout) and re.search(r"KV cache +\d+ bytes", result.stdout)
+
+
+class Terminal:
+    """A child on a pseudo terminal."""
+
+    def __init__(self, *words):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execv(QUERN, [QUERN, *words])
+        self.text = ""
+
+    def wait_for(self, pattern, seconds=60):
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < end, f"{pattern!r} did not come; got {self.text!r}"
+            if select.select([self.fd], [], [], 0.2)[0]:
+                try:
+                    self.text += os.read(self.fd, 65536).decode(errors="replace")
+                except OSError:
+                    break
+        found = re.search(pattern, self.text)
+        assert found, self.text
+        self.text = self.text[found.end():]
+
+    def send(self, text):
+        os.write(self.fd, text.encode())
+
+    def status(self):
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_chats_and_leaves_at_the_end_of_input():
+    terminal = Terminal("run", "--temperature", "0")
+    terminal.wait_for("> ")
+    terminal.send("What is the capital of France?\n")
+    terminal.wait_for("Paris")
+    terminal.wait_for("> ")
+    terminal.send("\x04")
+    assert terminal.status() == 0
+
+
+def test_ctrl_c_stops_an_answer_and_then_leaves():
+    terminal = Terminal("run", "--temperature", "0")
+    terminal.wait_for("> ")
+    terminal.send("Count from one to one thousand, every number on a line of its own.\n")
+    terminal.wait_for(r"\w+\W+\w+\W+\w+\W+\w+\W+\w+\W+\w+\W+\w+\W+\w+\W+\w+\W+\w+\W+\w+\W+\w+\W+\w+\W+\w+")
+    os.kill(terminal.pid, signal.SIGINT)
+    terminal.wait_for("> ")
+    os.kill(terminal.pid, signal.SIGINT)
+    assert terminal.status() == 0
