@@ -1,0 +1,251 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "text/regex.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include "text/unicode.h"
+
+namespace quern {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t max_pattern_bytes = 64 << 10;
+constexpr uint32_t match_limit = 10'000'000;
+constexpr uint32_t depth_limit = 20'000;       // of the interpreter, where there is no JIT
+constexpr uint32_t heap_limit_kib = 64 << 10;  // likewise
+constexpr size_t jit_stack_bytes = 4 << 20;
+constexpr size_t window = 512;  // start positions tried per call, so that the clock is looked at in between
+
+// Oniguruma's \s and \w as items of a character class; PCRE2's own differ (U+180E; marks and connectors).
+constexpr std::string_view space_items =
+    R"(\t-\r\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+constexpr std::string_view not_space_items =
+    R"(\x00-\x08\x0E-\x1F\x21-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027})"
+    R"(\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
+constexpr std::string_view word_items = R"(\p{L}\p{M}\p{N}\p{Pc})";
+constexpr std::string_view hex_items = "0-9A-Fa-f";
+
+/// Rewrites one pattern; a small reader of the syntax, since only escapes, classes and flags differ.
+class Rewriter {
+ public:
+  explicit Rewriter(std::string_view pattern) : pattern_(pattern) {}
+
+  Result<std::string> run() {
+    while (at_ < pattern_.size()) {
+      const char c = pattern_[at_];
+      if (c == '\\') {
+        TRY(escape());
+      } else if (in_class_) {
+        TRY(class_character(c));
+      } else {
+        TRY(plain_character(c));
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  Error unsupported(std::string_view what) const {
+    return Error{fmt::format("regular expression \"{}\": {} is not supported", pattern_, what)};
+  }
+  bool follows(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
+  void copy(size_t count) {
+    out_ += pattern_.substr(at_, count);
+    at_ += count;
+  }
+  void put_items(std::string_view items, bool negated) {
+    out_ += in_class_ ? std::string(items) : fmt::format("[{}{}]", negated ? "^" : "", items);
+  }
+
+  Status escape() {
+    if (at_ + 1 == pattern_.size()) return unsupported("a backslash at the end");
+    const char c = pattern_[at_ + 1];
+    if (c == 'K' || c == 'G' || c == 'C') return unsupported(fmt::format("\\{}", c));
+    if (in_class_ && (c == 'W' || c == 'H')) return unsupported(fmt::format("\\{} in a class", c));
+    if (c == 'u') return unicode_escape();
+    if (c == 'b' && !in_class_) {
+      out_ += fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", word_items);
+    } else if (c == 'B' && !in_class_) {
+      out_ += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", word_items);
+    } else if (c == 's') {
+      put_items(space_items, false);
+    } else if (c == 'S') {
+      put_items(in_class_ ? not_space_items : space_items, true);
+    } else if (c == 'w' || c == 'W') {
+      put_items(word_items, c == 'W');
+    } else if (c == 'h' || c == 'H') {
+      put_items(hex_items, c == 'H');
+    } else {
+      copy(2);
+      return {};
+    }
+    at_ += 2;
+    return {};
+  }
+
+  Status unicode_escape() {
+    const std::string_view digits = pattern_.substr(std::min(at_ + 2, pattern_.size())).substr(0, 4);
+    const bool hex = std::ranges::all_of(digits, [](unsigned char c) { return std::isxdigit(c) != 0; });
+    if (digits.size() != 4 || !hex) return unsupported("\\u without four digits");
+    out_ += fmt::format("\\x{{{}}}", digits);
+    at_ += 6;
+    return {};
+  }
+
+  Status class_character(char c) {
+    if (follows("&&")) return unsupported("an intersection of classes (&&)");
+    if (follows("[:")) {
+      const size_t close = pattern_.find(":]", at_);
+      if (close != std::string_view::npos) {
+        copy(close + 2 - at_);
+        return {};
+      }
+    }
+    if (c == '[') return unsupported("a class inside a class");
+    if (c == ']') in_class_ = false;
+    copy(1);
+    return {};
+  }
+
+  Status plain_character(char c) {
+    if (c == '[') {
+      in_class_ = true;
+      copy(follows("[^") ? 2 : 1);
+      if (follows("]")) copy(1);
+      return {};
+    }
+    if (c == '}' && at_ + 1 < pattern_.size() && pattern_[at_ + 1] == '+' && closes_interval()) {
+      return unsupported("{n,m}+");
+    }
+    if (follows("(*")) return unsupported("(*");
+    if (follows("(?")) {
+      flags();
+    } else {
+      copy(1);
+    }
+    return {};
+  }
+
+  bool closes_interval() const {
+    const size_t open = pattern_.rfind('{', at_);
+    const bool code_point = open != std::string_view::npos && pattern_.substr(0, open).ends_with("\\x");
+    return open != std::string_view::npos && !code_point &&
+           std::ranges::all_of(pattern_.substr(open + 1, at_ - open - 1),
+                               [](unsigned char c) { return std::isdigit(c) != 0 || c == ','; });
+  }
+
+  /// Ruby's (?m) lets the dot match line feeds, which PCRE2 calls (?s).
+  void flags() {
+    copy(2);
+    while (at_ < pattern_.size() && std::string_view("imx-").find(pattern_[at_]) != std::string_view::npos) {
+      out_ += pattern_[at_] == 'm' ? 's' : pattern_[at_];
+      ++at_;
+    }
+  }
+
+  std::string_view pattern_;
+  size_t at_ = 0;
+  bool in_class_ = false;
+  std::string out_;
+};
+
+/// What a thread needs to match; PCRE2 wants its own per thread.
+struct Workspace {
+  Workspace()
+      : match(pcre2_match_data_create(1, nullptr)),
+        context(pcre2_match_context_create(nullptr)),
+        stack(pcre2_jit_stack_create(32 << 10, jit_stack_bytes, nullptr)) {
+    CHECK(match != nullptr && context != nullptr);
+    pcre2_set_match_limit(context, match_limit);
+    pcre2_set_depth_limit(context, depth_limit);
+    pcre2_set_heap_limit(context, heap_limit_kib);
+    pcre2_jit_stack_assign(context, nullptr, stack);
+  }
+  ~Workspace() {
+    pcre2_match_data_free(match);
+    pcre2_match_context_free(context);
+    pcre2_jit_stack_free(stack);
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  pcre2_match_data* match;
+  pcre2_match_context* context;
+  pcre2_jit_stack* stack;
+};
+
+std::string error_text(int code) {
+  PCRE2_UCHAR text[256] = {};
+  pcre2_get_error_message(code, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
+}
+
+size_t next_character(std::string_view text, size_t at) {
+  return at < text.size() ? at + decode_utf8(text.data() + at).length : at + 1;
+}
+
+}  // namespace
+
+Result<std::string> to_pcre2(std::string_view pattern) {
+  if (pattern.size() > max_pattern_bytes) {
+    return Error{
+        fmt::format("regular expression of {} bytes; at most {} are allowed", pattern.size(), max_pattern_bytes)};
+  }
+  if (!is_valid_utf8(pattern)) return Error{"regular expression is no UTF-8"};
+  return Rewriter(pattern).run();
+}
+
+void Regex::Free::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
+
+Result<Regex> Regex::compile(std::string_view pattern) {
+  ASSIGN_OR_RETURN(const std::string text, to_pcre2(pattern));
+  int code = 0;
+  PCRE2_SIZE offset = 0;
+  // Ruby's ^ and $ are those of lines.
+  const uint32_t options =
+      PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_MULTILINE | PCRE2_USE_OFFSET_LIMIT | PCRE2_NEVER_BACKSLASH_C;
+  const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  pcre2_code* compiled =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &code, &offset, context.get());
+  if (compiled == nullptr) return Error{fmt::format("regular expression \"{}\": {}", pattern, error_text(code))};
+  pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);  // without it the interpreter runs, with the same limits
+  return Regex(compiled);
+}
+
+Status Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
+  thread_local Workspace workspace;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(2000 + text.size() / 10'000);
+  size_t last_end = SIZE_MAX;
+  unsigned calls = 0;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t limit = at + window;
+    pcre2_set_offset_limit(workspace.context, limit);
+    const int found = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
+                                  PCRE2_NO_UTF_CHECK, workspace.match, workspace.context);
+    if (++calls % 1024 == 0 || found == PCRE2_ERROR_NOMATCH) {
+      if (Clock::now() > deadline) return Error{"a regular expression of the tokenizer takes too long on this text"};
+    }
+    if (found == PCRE2_ERROR_NOMATCH) {
+      at = limit + 1;
+      while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+      continue;
+    }
+    if (found < 0) return Error{fmt::format("a regular expression of the tokenizer failed: {}", error_text(found))};
+    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(workspace.match);
+    const bool repeated = ends[0] == ends[1] && ends[0] == last_end;  // an empty match right after another one
+    if (!repeated) {
+      matches.push_back({static_cast<uint32_t>(ends[0]), static_cast<uint32_t>(ends[1])});
+      last_end = ends[1];
+    }
+    at = ends[0] == ends[1] ? next_character(text, ends[1]) : ends[1];
+  }
+  return {};
+}
+
+}  // namespace quern

@@ -1,0 +1,122 @@
+#include "text/scanners.h"
+
+#include <optional>
+
+#include "text/unicode.h"
+
+namespace quern {
+namespace {
+
+/// A character with its class; `end` of the text is a class of its own.
+struct Seen {
+  std::optional<CharClass> kind;
+  const char* after = nullptr;
+  bool is(CharClass wanted) const { return kind == wanted; }
+};
+
+inline Seen see(const char* at, const char* end) {
+  if (at == end) return {std::nullopt, at};
+  const auto byte = static_cast<unsigned char>(*at);
+  if (byte < 0x80) return {ascii_classes[byte], at + 1};
+  const Character character = decode_utf8(at);
+  return {non_ascii_class(character.code), at + character.length};
+}
+
+inline const char* skip(CharClass kind, const char* at, const char* end) {
+  for (Seen seen = see(at, end); seen.is(kind); seen = see(at, end)) at = seen.after;
+  return at;
+}
+
+inline bool is_newline(char c) { return c == '\r' || c == '\n'; }
+
+/// The length of 's 't 're 've 'm 'll 'd at `at`, which is an apostrophe, or 0.
+size_t contraction(std::string_view text, bool any_case) {
+  const auto letter = [&](size_t i) -> char {
+    if (i >= text.size()) return '\0';
+    const char c = text[i];
+    return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  };
+  const char first = letter(1);
+  const char second = letter(2);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
+  if ((first == 'r' || first == 'v') && second == 'e') return 3;
+  if (first == 'l' && second == 'l') return 3;
+  if (any_case && text.substr(1).starts_with("\u017F")) return 3;  // the long s is an s too
+  return 0;
+}
+
+/// \s+(?!\S)|\s+ at whitespace: a run leaves its last character to the word that follows. With `lines`, \s*[\r\n]+
+/// comes first: a run that holds line ends stops after the last of them.
+const char* whitespace(const char* at, const char* end, bool lines) {
+  const char* last = at;
+  const char* line_end = nullptr;
+  const char* stop = at;
+  for (Seen seen = see(at, end); seen.is(CharClass::space); seen = see(stop, end)) {
+    last = stop;
+    if (is_newline(*stop)) line_end = seen.after;
+    stop = seen.after;
+  }
+  if (lines && line_end != nullptr) return line_end;
+  return stop == end || last == at ? stop : last;
+}
+
+const char* gpt2_piece(const char* at, const char* end) {
+  if (*at == '\'') {
+    if (const size_t length = contraction({at, end}, false)) return at + length;
+  }
+  Seen seen = see(at, end);
+  if (*at == ' ') {
+    const Seen second = see(seen.after, end);
+    if (second.kind && !second.is(CharClass::space)) seen = second;
+  }
+  if (seen.is(CharClass::space)) return whitespace(at, end, false);
+  return skip(*seen.kind, seen.after, end);
+}
+
+template <int max_digits>
+const char* llama3_piece(const char* at, const char* end) {
+  if (*at == '\'') {
+    if (const size_t length = contraction({at, end}, true)) return at + length;
+  }
+  const Seen first = see(at, end);
+  if (first.is(CharClass::letter)) return skip(CharClass::letter, first.after, end);
+  if (first.is(CharClass::number)) {
+    const char* stop = first.after;
+    for (int digits = 1; digits < max_digits; ++digits) {
+      const Seen next = see(stop, end);
+      if (!next.is(CharClass::number)) break;
+      stop = next.after;
+    }
+    return stop;
+  }
+  const Seen second = see(first.after, end);
+  if (second.is(CharClass::letter) && !is_newline(*at)) return skip(CharClass::letter, second.after, end);
+  if (first.is(CharClass::other) || (*at == ' ' && second.is(CharClass::other))) {
+    const char* stop = skip(CharClass::other, first.after, end);
+    while (stop != end && is_newline(*stop)) ++stop;
+    return stop;
+  }
+  return whitespace(at, end, true);
+}
+
+template <const char* (*piece)(const char*, const char*)>
+void scan(std::string_view text, std::vector<Span>& pieces) {
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  for (const char* at = begin; at != end;) {
+    const char* stop = piece(at, end);
+    pieces.push_back({static_cast<uint32_t>(at - begin), static_cast<uint32_t>(stop - begin)});
+    at = stop;
+  }
+}
+
+}  // namespace
+
+Scanner scanner_for(std::string_view pattern) {
+  if (pattern == gpt2_pattern) return scan<gpt2_piece>;
+  if (pattern == llama3_pattern) return scan<llama3_piece<3>>;
+  if (pattern == qwen2_pattern) return scan<llama3_piece<1>>;
+  return nullptr;
+}
+
+}  // namespace quern

@@ -1,0 +1,132 @@
+#include "text/unicode.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utf8proc.h>
+
+namespace quern {
+namespace {
+
+/// Looks at the sequence that starts at `at`: its length when it is a character, minus the length of the maximal part
+/// that is none, or 0 when it may become one with more bytes.
+int sequence_length(const char* at, size_t left) {
+  const auto byte = [at](size_t i) { return static_cast<unsigned char>(at[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead < 0xC2 || lead > 0xF4) return -1;
+  const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  unsigned low = 0x80;
+  unsigned high = 0xBF;
+  if (lead == 0xE0) low = 0xA0;
+  if (lead == 0xED) high = 0x9F;
+  if (lead == 0xF0) low = 0x90;
+  if (lead == 0xF4) high = 0x8F;
+  for (size_t i = 1; i < length; ++i) {
+    if (i == left) return 0;
+    if (byte(i) < low || byte(i) > high) return -static_cast<int>(i);
+    low = 0x80;
+    high = 0xBF;
+  }
+  return static_cast<int>(length);
+}
+
+/// The number of ASCII bytes at the front, found eight at a time.
+size_t ascii_prefix(std::string_view text) {
+  size_t at = 0;
+  for (uint64_t word = 0; at + 8 <= text.size(); at += 8) {
+    std::memcpy(&word, text.data() + at, 8);
+    if ((word & 0x8080808080808080U) != 0) break;
+  }
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
+  return at;
+}
+
+/// Letters and numbers that Unicode 15 added, which Oniguruma 6.9.8 and PCRE2 10.42 do not know.
+bool newer_than_unicode_14(char32_t code) {
+  struct Range {
+    char32_t first, last;
+  };
+  static constexpr Range ranges[] = {{0x1123F, 0x11240}, {0x11F00, 0x11F59}, {0x1B132, 0x1B132},
+                                     {0x1B155, 0x1B155}, {0x1D2C0, 0x1D2D3}, {0x1DF25, 0x1DF2A},
+                                     {0x1E030, 0x1E06D}, {0x1E4D0, 0x1E4F9}, {0x31350, 0x323AF}};
+  return code >= 0x11000 &&
+         std::ranges::any_of(ranges, [code](Range range) { return code >= range.first && code <= range.last; });
+}
+
+utf8proc_category_t category(char32_t code) { return utf8proc_category(static_cast<utf8proc_int32_t>(code)); }
+
+}  // namespace
+
+bool is_valid_utf8(std::string_view text) {
+  for (;;) {
+    text.remove_prefix(ascii_prefix(text));
+    if (text.empty()) return true;
+    const int length = sequence_length(text.data(), text.size());
+    if (length <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(length));
+  }
+}
+
+std::string repair_utf8(std::string_view text) {
+  std::string bytes(text);
+  return take_utf8(bytes, true);
+}
+
+std::string take_utf8(std::string& bytes, bool last) {
+  std::string out;
+  out.reserve(bytes.size());
+  size_t at = 0;
+  while (at < bytes.size()) {
+    const int length = sequence_length(bytes.data() + at, bytes.size() - at);
+    if (length == 0 && !last) break;
+    const size_t taken = length == 0 ? bytes.size() - at : static_cast<size_t>(std::abs(length));
+    out += length > 0 ? std::string_view(bytes).substr(at, taken) : replacement_character;
+    at += taken;
+  }
+  bytes.erase(0, at);
+  return out;
+}
+
+void append_utf8(std::string& out, char32_t code) {
+  const auto tail = [code](int shift) { return static_cast<char>(0x80 | ((code >> shift) & 0x3F)); };
+  if (code < 0x80) {
+    out += static_cast<char>(code);
+  } else if (code < 0x800) {
+    out += {static_cast<char>(0xC0 | (code >> 6)), tail(0)};
+  } else if (code < 0x10000) {
+    out += {static_cast<char>(0xE0 | (code >> 12)), tail(6), tail(0)};
+  } else {
+    out += {static_cast<char>(0xF0 | (code >> 18)), tail(12), tail(6), tail(0)};
+  }
+}
+
+CharClass non_ascii_class(char32_t code) {
+  const utf8proc_category_t kind = category(code);
+  if (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO) {
+    return newer_than_unicode_14(code) ? CharClass::other : CharClass::letter;
+  }
+  if (kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO) {
+    return newer_than_unicode_14(code) ? CharClass::other : CharClass::number;
+  }
+  const bool separator = kind >= UTF8PROC_CATEGORY_ZS && kind <= UTF8PROC_CATEGORY_ZP;
+  return separator || code == 0x85 ? CharClass::space : CharClass::other;
+}
+
+bool is_word(char32_t code) {
+  const CharClass kind = char_class(code);
+  return kind == CharClass::letter || kind == CharClass::number || is_mark(code) ||
+         category(code) == UTF8PROC_CATEGORY_PC;
+}
+
+bool is_mark(char32_t code) {
+  const utf8proc_category_t kind = category(code);
+  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
+}
+
+bool is_punctuation(char32_t code) {
+  if (code < 128) return code > ' ' && code < 127 && ascii_classes[code] == CharClass::other;
+  const utf8proc_category_t kind = category(code);
+  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
+}
+
+}  // namespace quern
