@@ -20,6 +20,18 @@ TEST(Json, KeepsOrderAndReadsMembersByType) {
   EXPECT_EQ(json.dump(), "{\"b\":1,\"a\":[true,null,2.5,\"x\u00e9\"],\"n\":null}");
 }
 
+TEST(Json, RefusesEqualKeysWhenAsked) {
+  EXPECT_TRUE(Json::parse(R"({"a":{"b":1},"b":2})", 64, Json::Repeated::refused).ok());
+  const auto parsed = Json::parse(R"([{"a":1,"b":2,"a":3}])", 64, Json::Repeated::refused);
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.error().message, R"(key "a" is there twice)");
+}
+
+TEST(Json, TextAfterANulIsNotIgnored) {
+  EXPECT_FALSE(Json::parse(std::string_view("{}\0{", 4)).ok());
+  EXPECT_FALSE(Json::parse(std::string_view("\0", 1)).ok());
+}
+
 TEST(Json, TakesTheLastOfEqualKeys) { EXPECT_EQ(Json::parse(R"({"a":1,"a":2})").value().dump(), R"({"a":2})"); }
 
 TEST(Json, RefusesWhatIsNotJson) {

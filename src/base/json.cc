@@ -1,10 +1,9 @@
 #include "base/json.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
@@ -15,13 +14,14 @@ namespace {
 /// Builds a Json from nlohmann's events; the parser itself is not recursive, so depth costs no stack.
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit Builder(int max_depth) : max_depth_(max_depth) {}
+  Builder(int max_depth, Json::Repeated repeated) : max_depth_(max_depth), repeated_(repeated) {}
 
   bool null() override { return add(Json()); }
   bool boolean(bool value) override { return add(Json(value)); }
   bool number_integer(number_integer_t value) override { return add(Json(int64_t{value})); }
   bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return add(Json(static_cast<double>(value)));
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return add(Json(static_cast<double>(value)));
     return add(Json(static_cast<int64_t>(value)));
   }
   bool number_float(number_float_t value, const string_t& text) override {
@@ -33,7 +33,10 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override { return open(Json(Json::Object{})); }
   bool start_array(std::size_t) override { return open(Json(Json::Array{})); }
   bool end_object() override {
-    drop_repeated(stack_.back().members());
+    Json::Object& members = stack_.back().members();
+    const std::optional<std::string> key = drop_repeated(members);
+    if (key && repeated_ == Json::Repeated::refused)
+      return fail(fmt::format("key {} is there twice", Json(*key).dump()));
     return close();
   }
   bool end_array() override { return close(); }
@@ -57,7 +60,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
   bool open(Json container) {
-    if (static_cast<int>(stack_.size()) >= max_depth_) return fail(fmt::format("nested deeper than {} levels", max_depth_));
+    if (static_cast<int>(stack_.size()) >= max_depth_)
+      return fail(fmt::format("nested deeper than {} levels", max_depth_));
     stack_.push_back(std::move(container));
     keys_.emplace_back();
     return true;
@@ -78,18 +82,28 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     }
     return true;
   }
-  static void drop_repeated(Json::Object& members) {
+  /// Keeps the last of equal keys; one of the keys that were there twice.
+  static std::optional<std::string> drop_repeated(Json::Object& members) {
     std::unordered_map<std::string_view, size_t> last;
     for (size_t i = 0; i < members.size(); ++i) last[members[i].first] = i;
-    if (last.size() == members.size()) return;
+    if (last.size() == members.size()) return std::nullopt;
+    std::optional<std::string> repeated;
+    std::vector<bool> keep(members.size());
+    for (size_t i = 0; i < members.size(); ++i) keep[i] = last.at(members[i].first) == i;
     Json::Object kept;
     for (size_t i = 0; i < members.size(); ++i) {
-      if (last.at(members[i].first) == i) kept.emplace_back(members[i].first, std::move(members[i].second));
+      if (keep[i]) {
+        kept.push_back(std::move(members[i]));
+      } else {
+        repeated = std::move(members[i].first);
+      }
     }
     members = std::move(kept);
+    return repeated;
   }
 
   const int max_depth_;
+  const Json::Repeated repeated_;
   Json root_;
   std::vector<Json> stack_;
   std::vector<std::string> keys_;
@@ -104,7 +118,8 @@ size_t utf8_length(std::string_view text, size_t at) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead <= 0xDF) return follows(at + 1) ? 2 : 0;
   if (lead >= 0xE0 && lead <= 0xEF) {
-    if (!follows(at + 1) || !follows(at + 2) || (lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F)) return 0;
+    if (!follows(at + 1) || !follows(at + 2) || (lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F))
+      return 0;
     return 3;
   }
   if (lead >= 0xF0 && lead <= 0xF4) {
@@ -148,8 +163,11 @@ void append_json(std::string& out, const Json& json) {
 
 }  // namespace
 
-Result<Json> Json::parse(std::string_view text, int max_depth) {
-  Builder builder(max_depth);
+Result<Json> Json::parse(std::string_view text, int max_depth, Repeated repeated) {
+  // The parser below takes a NUL for the end of the text.
+  const size_t nul = text.find('\0');
+  if (nul != std::string_view::npos) return Error{fmt::format("syntax error: a NUL character (at byte {})", nul)};
+  Builder builder(max_depth, repeated);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
     return Error{builder.message.empty() ? "invalid JSON" : builder.message};
   }

@@ -1,4 +1,5 @@
-// Json: a parsed JSON document as an ordinary value, object keys in the order of the text. Immutable use from any thread.
+// Json: a parsed JSON document as an ordinary value, object keys in the order of the text. Immutable use from any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +20,23 @@ class Json {
   using Object = std::vector<std::pair<std::string, Json>>;
 
   Json() = default;
-  Json(std::nullptr_t) {}                                        // NOLINT(google-explicit-constructor)
-  Json(bool value) : value_(value) {}                            // NOLINT(google-explicit-constructor)
-  Json(int value) : value_(int64_t{value}) {}                    // NOLINT(google-explicit-constructor)
-  Json(int64_t value) : value_(value) {}                         // NOLINT(google-explicit-constructor)
-  Json(double value) : value_(value) {}                          // NOLINT(google-explicit-constructor)
-  Json(const char* value) : value_(std::string(value)) {}        // NOLINT(google-explicit-constructor)
-  Json(std::string value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
-  Json(std::string_view value) : value_(std::string(value)) {}   // NOLINT(google-explicit-constructor)
-  Json(Array value) : value_(std::move(value)) {}                // NOLINT(google-explicit-constructor)
-  Json(Object value) : value_(std::move(value)) {}               // NOLINT(google-explicit-constructor)
+  Json(std::nullptr_t) {}                                       // NOLINT(google-explicit-constructor)
+  Json(bool value) : value_(value) {}                           // NOLINT(google-explicit-constructor)
+  Json(int value) : value_(int64_t{value}) {}                   // NOLINT(google-explicit-constructor)
+  Json(int64_t value) : value_(value) {}                        // NOLINT(google-explicit-constructor)
+  Json(double value) : value_(value) {}                         // NOLINT(google-explicit-constructor)
+  Json(const char* value) : value_(std::string(value)) {}       // NOLINT(google-explicit-constructor)
+  Json(std::string value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT(google-explicit-constructor)
+  Json(Array value) : value_(std::move(value)) {}               // NOLINT(google-explicit-constructor)
+  Json(Object value) : value_(std::move(value)) {}              // NOLINT(google-explicit-constructor)
 
-  /// Parses one whole document. Refuses nesting deeper than `max_depth`, NaN, bad UTF-8 and text after the end. Of
-  /// equal keys the last one counts. An integer beyond int64 becomes a double.
-  static Result<Json> parse(std::string_view text, int max_depth = 64);
+  /// What becomes of an object's equal keys.
+  enum class Repeated : uint8_t { last_counts, refused };
+
+  /// Parses one whole document. Refuses nesting deeper than `max_depth`, NaN, bad UTF-8 and text after the end. An
+  /// integer beyond int64 becomes a double.
+  static Result<Json> parse(std::string_view text, int max_depth = 64, Repeated repeated = Repeated::last_counts);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }

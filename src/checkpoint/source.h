@@ -19,10 +19,10 @@ namespace quern {
 /// A tensor as the file spells it; the bytes are mapped from the file.
 struct StoredTensor {
   std::string name;
-  std::string type;               // the file's own word: "Q4_1", "BF16", ...
-  std::vector<int64_t> shape;     // outermost first: a matrix is [rows, cols]
-  int rope_heads = 0;             // > 0: the file keeps the rows of each of these heads as rotary pairs (2i, 2i+1); row
-                                  // order is to become (i, i + d/2): new row i is old 2i, new row d/2 + i is old 2i + 1
+  std::string type;            // the file's own word: "Q4_1", "BF16", ...
+  std::vector<int64_t> shape;  // outermost first: a matrix is [rows, cols]
+  int rope_heads = 0;          // > 0: the file keeps the rows of each of these heads as rotary pairs (2i, 2i+1); row
+                               // order is to become (i, i + d/2): new row i is old 2i, new row d/2 + i is old 2i + 1
   std::span<const std::byte> bytes;
 };
 
@@ -56,6 +56,8 @@ class Checkpoint {
   virtual const Json& generation_config() const = 0;
   /// Reads the vocabulary of a GGUF file; nothing for safetensors (the directory has tokenizer.json).
   virtual Result<std::optional<StoredVocabulary>> vocabulary() const = 0;
+  /// These bytes of a tensor are not read again: their pages need not count twice while a model is loaded.
+  virtual void drop(std::span<const std::byte> bytes) const = 0;
 };
 
 /// How a stored type becomes a runtime format. Self-registered in checkpoint/schemes/.
@@ -67,11 +69,13 @@ struct Scheme {
   /// Converts one row of `cols` values into the planes of Layout::rows.
   void (*convert_row)(const std::byte* stored, int64_t cols, std::byte* data, std::byte* scales);
 };
+/// Called by each file of checkpoint/schemes/ when the program starts.
+bool register_scheme(const Scheme& scheme);
 const Scheme* find_scheme(std::string_view stored_type);
 /// The types that can be loaded, for messages.
 std::vector<std::string_view> known_types();
 
-/// Checks that a tensor has this shape and a known type.
+/// Checks that a tensor has this shape and a known type, and that rows of a matrix hold whole groups of its format.
 Result<const Scheme*> check_tensor(const Checkpoint& checkpoint, const StoredTensor& tensor,
                                    std::span<const int64_t> shape);
 

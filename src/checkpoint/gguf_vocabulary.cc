@@ -1,0 +1,102 @@
+// The vocabulary of a GGUF file: read whole, every length, type and id checked.
+#include <fmt/format.h>
+#include <string_view>
+
+#include "checkpoint/gguf_checkpoint.h"
+
+namespace quern {
+namespace {
+
+constexpr size_t longest_token = 65535;
+constexpr size_t longest_template = 1 << 20;
+constexpr int64_t last_token_type = 6;
+
+std::string key(std::string_view name) { return fmt::format("tokenizer.ggml.{}", name); }
+
+Status read_tokens(const Gguf& gguf, StoredVocabulary& vocabulary) {
+  ASSIGN_OR_RETURN(auto tokens, gguf.strings(key("tokens")));
+  if (!tokens || tokens->empty()) return gguf.refuse(key("tokens"), "is missing or empty");
+  vocabulary.tokens = std::move(*tokens);
+  for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
+    const size_t length = vocabulary.tokens[i].size();
+    if (length > longest_token) return gguf.refuse(key("tokens"), fmt::format("has {} bytes in token {}", length, i));
+  }
+  const StoredTensor* embedding = gguf.find_tensor("token_embd.weight");
+  if (embedding != nullptr && embedding->shape.front() != static_cast<int64_t>(vocabulary.tokens.size())) {
+    return gguf.refuse(key("tokens"), fmt::format("has {} tokens, but the embedding has {} rows",
+                                                  vocabulary.tokens.size(), embedding->shape.front()));
+  }
+  return {};
+}
+
+Status read_tables(const Gguf& gguf, StoredVocabulary& vocabulary) {
+  const size_t count = vocabulary.tokens.size();
+  ASSIGN_OR_RETURN(auto scores, gguf.floats(key("scores")));
+  if (scores) vocabulary.scores = std::move(*scores);
+  if (scores && vocabulary.scores.size() != count) {
+    return gguf.refuse(key("scores"), fmt::format("has {} entries for {} tokens", vocabulary.scores.size(), count));
+  }
+  ASSIGN_OR_RETURN(const auto types, gguf.integers(key("token_type")));
+  if (types && types->size() != count) {
+    return gguf.refuse(key("token_type"), fmt::format("has {} entries for {} tokens", types->size(), count));
+  }
+  for (const int64_t type : types.value_or(std::vector<int64_t>())) {
+    if (type < 0 || type > last_token_type) return gguf.refuse(key("token_type"), fmt::format("holds {}", type));
+    vocabulary.types.push_back(static_cast<int32_t>(type));
+  }
+  ASSIGN_OR_RETURN(auto merges, gguf.strings(key("merges")));
+  if (merges) vocabulary.merges = std::move(*merges);
+  for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
+    const std::string& merge = vocabulary.merges[i];
+    const size_t space = merge.find(' ', 1);
+    if (space == std::string::npos || space + 1 == merge.size()) {
+      return gguf.refuse(key("merges"), fmt::format("has an entry {} that is not two pieces and a space", i));
+    }
+  }
+  return {};
+}
+
+Status read_ids(const Gguf& gguf, StoredVocabulary& vocabulary) {
+  struct Id {
+    std::string_view name;
+    std::optional<int32_t>* id;
+  };
+  const Id ids[] = {{"bos", &vocabulary.bos}, {"eos", &vocabulary.eos},         {"eot", &vocabulary.eot},
+                    {"eom", &vocabulary.eom}, {"unknown", &vocabulary.unknown}, {"padding", &vocabulary.padding}};
+  for (const Id& id : ids) {
+    const std::string name = key(fmt::format("{}_token_id", id.name));
+    ASSIGN_OR_RETURN(const auto value, gguf.integer(name));
+    if (!value) continue;
+    if (*value < 0 || *value >= static_cast<int64_t>(vocabulary.tokens.size())) {
+      return gguf.refuse(name, fmt::format("is {}, but there are {} tokens", *value, vocabulary.tokens.size()));
+    }
+    *id.id = static_cast<int32_t>(*value);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::optional<StoredVocabulary>> gguf_vocabulary(const Gguf& gguf) {
+  StoredVocabulary vocabulary;
+  ASSIGN_OR_RETURN(const auto model, gguf.string(key("model")));
+  if (!model || *model == "none" || *model == "no_vocab") return std::optional<StoredVocabulary>();
+  vocabulary.model = *model;
+  ASSIGN_OR_RETURN(const auto pre, gguf.string(key("pre")));
+  vocabulary.pre = pre.value_or("");
+  ASSIGN_OR_RETURN(const auto chat_template, gguf.string("tokenizer.chat_template"));
+  vocabulary.chat_template = chat_template.value_or("");
+  if (vocabulary.chat_template.size() > longest_template) {
+    return gguf.refuse("tokenizer.chat_template", fmt::format("has {} bytes, more than the {} allowed",
+                                                              vocabulary.chat_template.size(), longest_template));
+  }
+  TRY(read_tokens(gguf, vocabulary));
+  TRY(read_tables(gguf, vocabulary));
+  TRY(read_ids(gguf, vocabulary));
+  ASSIGN_OR_RETURN(vocabulary.add_bos, gguf.boolean(key("add_bos_token")));
+  ASSIGN_OR_RETURN(vocabulary.add_eos, gguf.boolean(key("add_eos_token")));
+  ASSIGN_OR_RETURN(vocabulary.add_space_prefix, gguf.boolean(key("add_space_prefix")));
+  return std::optional(std::move(vocabulary));
+}
+
+}  // namespace quern
