@@ -9,19 +9,21 @@
 
 namespace quern {
 
-/// Keys and values of one layer in the pages of its group. A page is one extent: layer, K|V, kv head, token, dim.
+/// Keys and values of one layer in the pages of its group. A page is one extent: layer, K|V, kv head, then for V token,
+/// dim and for K dim, token: a score kernel reads one dimension of sixteen keys at a time.
 struct PagedKv {
-  std::byte* pool = nullptr;   // page p begins at pool + p * page_bytes
+  std::byte* pool = nullptr;  // page p begins at pool + p * page_bytes
   int64_t page_bytes = 0;
-  int64_t layer_offset = 0;    // of this layer inside a page; K first, V right after it
-  Tensor table;                // [rows, pages] i32: page of token t of a row is table[row][t / page_tokens]
-  int32_t page_tokens = 16;
-  int32_t heads = 0;           // kv heads
+  int64_t layer_offset = 0;  // of this layer inside a page; K first, V right after it
+  Tensor table;              // [rows, pages] i32: page of token t of a row is table[row][t / page_tokens]
+  int32_t page_tokens = 16;  // a multiple of 16
+  int32_t heads = 0;         // kv heads
   int32_t head_dim = 0;
-  Dtype dtype = Dtype::f16;
+  Dtype dtype = Dtype::f16;  // or f32
 };
 
-/// The sequences of one step. Token i of segment s is query token starts[s] + i, at position positions[starts[s] + i].
+/// The sequences of one step. Token i of segment s is query token starts[s] + i, at position positions[starts[s] + i];
+/// positions of a segment ascend.
 struct Segments {
   Tensor starts;     // [segments + 1] i32: first query token of each segment
   Tensor rows;       // [segments] i32: row in the page table
@@ -29,24 +31,40 @@ struct Segments {
 };
 
 struct AttentionParams {
-  int32_t heads = 0;     // query heads; grouped over the kv heads
+  int32_t heads = 0;  // query heads; grouped over the kv heads
   float scale = 1.0F;
   float softcap = 0.0F;  // 0: none; else scores become softcap * tanh(score / softcap)
   int32_t window = 0;    // 0: all earlier tokens; else a query sees the keys j with position - window < j <= position
-  bool causal = true;    // false: a query sees every token of its segment's sequence up to the segment's last position
+  bool causal = true;    // false: also later ones, up to the segment's last position and j < position + window
 };
+
+inline constexpr int32_t max_head_dim = 512;
 
 /// Stores keys and values of the step's tokens in their pages.   k, v: [tokens, kv heads * head_dim]
 void write_kv(Exec& exec, Tensor k, Tensor v, const PagedKv& kv, const Segments& segments);
 
-/// out[t] = softmax(scale * q[t] K^T) V over the pages; keys of the step are already written.
-/// q: [tokens, heads * head_dim]   out: the same. Accumulates in one fixed order of keys, whatever the segments are.
+/// out[t] = softmax(scale * q[t] K^T) V over the pages; keys of the step are already written. Pages outside the windows
+/// of all its tokens are not touched. A result depends on its own query, position and keys only, to the bit: keys are
+/// summed in blocks and splits that begin at fixed positions, whatever else is in the step and however many threads
+/// there are. q: [tokens, heads * head_dim]   out: the same
 Tensor attention(Exec& exec, Tensor q, const PagedKv& kv, const Segments& segments, const AttentionParams& params);
+/// What it takes from the arena beside its result.
+int64_t attention_scratch_bytes(int32_t tokens, const PagedKv& kv, int32_t segments, const AttentionParams& params);
+
+/// Keys of one split: long contexts of few queries are spread over threads by splits, and merged in ascending order.
+inline constexpr int32_t attention_split_keys = 256;
+
+/// Memory for the work of a step.
+struct AttentionScratch {
+  Tensor first_items;  // [segments + 1] i32: number of the first unit of work of each segment
+  Tensor partials;     // [tokens * heads, splits, at least head_dim rounded up to 16, + 2] f32: sums of every split; or
+                       // none when there are queries enough for all threads
+};
 
 namespace kernels {
 inline constinit Kernel<void(Tensor k, Tensor v, const PagedKv& kv, const Segments& segments)> write_kv{"write_kv"};
 inline constinit Kernel<void(Tensor out, Tensor q, const PagedKv& kv, const Segments& segments,
-                             const AttentionParams& params)>
+                             const AttentionParams& params, const AttentionScratch& scratch)>
     attention{"attention"};
 }  // namespace kernels
 
