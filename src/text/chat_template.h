@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +18,9 @@ namespace quern {
 struct TemplateLimits {
   int64_t max_operations = 20'000'000;
   int64_t max_output_bytes = 16 << 20;
-  int max_depth = 100;       // of macro calls and nested expressions
+  int max_depth = 100;  // of macro calls and nested expressions
   int64_t max_time_us = 2'000'000;
+  int64_t max_memory_bytes = 256 << 20;  // of all values together
 };
 
 class ChatTemplate {
@@ -33,9 +35,10 @@ class ChatTemplate {
   /// Renders with the members of `variables` (an object: messages, tools, add_generation_prompt, bos_token, ...) as
   /// globals. Strings that stand in `variables` come out as untrusted pieces, except the values of the members named in
   /// `trusted` (bos_token, eos_token ...); what the template itself writes is trusted. An exception raised by the
-  /// template is an error with its own message.
+  /// template is an error with its own message. `strftime_now` shows local time, or `unix_time` (seconds) in UTC when
+  /// given.
   Result<std::vector<TextPiece>> render(const Json& variables, const std::vector<std::string>& trusted = {},
-                                        const TemplateLimits& limits = {}) const;
+                                        const TemplateLimits& limits = {}, std::optional<int64_t> unix_time = {}) const;
 
   const std::string& source() const;
 
