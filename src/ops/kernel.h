@@ -48,7 +48,7 @@ class Kernel<void(Args...)> {
     exec.trace->end(name_);
   }
 
- private:
+  /// The function in force, for what is no step of a run: sizes, packing.
   Function find(DeviceKind kind) const {
     const auto& levels = functions_[static_cast<size_t>(kind)];
     int level = kind == DeviceKind::cpu ? static_cast<int>(isa_in_force()) : 0;
@@ -57,6 +57,7 @@ class Kernel<void(Args...)> {
     return levels[static_cast<size_t>(level)];
   }
 
+ private:
   const char* name_;
   std::array<std::array<Function, isa_levels>, device_kinds> functions_{};
 };

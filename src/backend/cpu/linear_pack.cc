@@ -1,0 +1,152 @@
+// From rows of a format to panels (linear_panels.h).
+#include <cstring>
+
+#include "backend/cpu/linear_panels.h"
+#include "ops/linear.h"
+
+namespace quern::QUERN_ISA {
+namespace {
+
+using panels::lanes;
+using panels::lanes_bytes;
+using panels::Panel;
+using panels::panel_bytes_of;
+using panels::record_columns;
+using panels::records_of;
+
+/// Fields of `Width` bits of a word: those at even places to the low half, those at odd places to the high half.
+template <int Width>
+uint32_t split(uint32_t word) {
+  constexpr uint32_t masks[] = {0x55555555U, 0x33333333U, 0x0F0F0F0FU, 0x00FF00FFU, 0x0000FFFFU};
+  uint32_t halves[2] = {word, word >> Width};
+  for (uint32_t& half : halves) {
+    int level = Width == 1 ? 0 : Width == 2 ? 1 : 2;
+    half &= masks[level];
+    for (int shift = Width; shift < 16; shift *= 2) half = (half | half >> shift) & masks[++level];
+  }
+  return halves[0] | halves[1] << 16;
+}
+
+/// One row's places in a record: word `index` of the planes, then 16- and 8-bit scales behind them.
+struct Lane {
+  std::byte* record;
+  int lane;
+
+  void word(int index, uint32_t value) const { std::memcpy(record + index * lanes_bytes + 4 * lane, &value, 4); }
+  void half(int offset, uint32_t value) const {
+    const auto narrow = static_cast<uint16_t>(value);
+    std::memcpy(record + offset + 2 * lane, &narrow, 2);
+  }
+  void byte(int offset, std::byte value) const { record[offset + lane] = value; }
+};
+
+/// A format's group as stored in Layout::rows, and which of its records of 32 columns is meant.
+struct Stored {
+  const std::byte* data;
+  const std::byte* scales;
+  int record;
+};
+
+void low_bits(Lane to, const std::byte* data) {
+  for (int i = 0; i < 4; ++i) to.word(i, split<4>(load_u32(data + 4 * i)));
+}
+
+void pack(Q4_0, Lane to, Lane /*header*/, Stored from) {
+  low_bits(to, from.data);
+  to.half(4 * lanes_bytes, load_u16(from.scales));
+}
+
+void pack(Q4_1, Lane to, Lane /*header*/, Stored from) {
+  low_bits(to, from.data);
+  to.half(4 * lanes_bytes, load_u16(from.scales));
+  to.half(4 * lanes_bytes + 2 * lanes, load_u16(from.scales + 2));
+}
+
+void pack(Q5_0, Lane to, Lane /*header*/, Stored from) {
+  low_bits(to, from.data);
+  to.word(4, split<1>(load_u32(from.data + 16)));
+  to.half(5 * lanes_bytes, load_u16(from.scales));
+}
+
+void pack(Q8_0, Lane to, Lane /*header*/, Stored from) {
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t word = load_u32(from.data + 4 * i) ^ 0x80808080U;
+    to.word(i, (word & 0xFF0000FFU) | (word & 0x0000FF00U) << 8 | (word & 0x00FF0000U) >> 8);
+  }
+  to.half(8 * lanes_bytes, load_u16(from.scales));
+}
+
+void pack(Q4_K, Lane to, Lane header, Stored from) {
+  low_bits(to, from.data + 16 * from.record);
+  to.byte(4 * lanes_bytes, from.scales[4 + from.record]);
+  to.byte(4 * lanes_bytes + lanes, from.scales[12 + from.record]);
+  header.half(0, load_u16(from.scales));
+  header.half(2 * lanes, load_u16(from.scales + 2));
+}
+
+void pack(Q6_K, Lane to, Lane header, Stored from) {
+  low_bits(to, from.data + 16 * from.record);
+  for (int i = 0; i < 2; ++i) {
+    to.word(4 + i, split<2>(load_u32(from.data + 128 + 8 * from.record + 4 * i)));
+    to.byte(6 * lanes_bytes + i * lanes, from.scales[2 * from.record + i]);
+  }
+  header.half(0, load_u16(from.scales + 16));
+}
+
+/// Integer formats: every record of one row.
+template <typename Format>
+  requires Panel<Format>::integers
+void pack_row(std::byte* panel, int lane, const std::byte* data, const std::byte* scales, int32_t cols) {
+  using P = Panel<Format>;
+  constexpr int records_in_group = Format::group / record_columns;
+  static_assert(P::records_per_header == 1 || P::records_per_header == records_in_group);
+  for (int group = 0; group < cols / Format::group; ++group) {
+    std::byte* const header = panel;
+    panel += P::header_bytes;
+    for (int record = 0; record < records_in_group; ++record) {
+      pack(Format{}, Lane{panel, lane}, Lane{header, lane}, Stored{data, scales, record});
+      panel += P::record_bytes;
+    }
+    data += Format::data_bytes;
+    scales += Format::scale_bytes;
+  }
+}
+
+/// Float formats: element `lane` of every column.
+template <typename Format>
+  requires(!Panel<Format>::integers)
+void pack_row(std::byte* panel, int lane, const std::byte* data, const std::byte* /*scales*/, int32_t cols) {
+  constexpr int bytes = Format::data_bytes / Format::group;
+  for (int32_t k = 0; k < cols; ++k)
+    std::memcpy(panel + (int64_t{k} * lanes + lane) * bytes, data + int64_t{k} * bytes, bytes);
+}
+
+template <typename Format>
+void pack_rows(std::byte* packed, const Weight& rows, int32_t first_row) {
+  const int64_t panel_bytes = panel_bytes_of<Panel<Format>>(rows.cols);
+  const int64_t groups = rows.cols / Format::group;
+  std::byte* panel = packed + first_row / lanes * panel_bytes;
+  for (int32_t row = 0; row < rows.rows; row += lanes, panel += panel_bytes) {
+    std::memset(panel, 0, static_cast<size_t>(panel_bytes));
+    for (int lane = 0; lane < lanes && row + lane < rows.rows; ++lane) {
+      const int64_t at = (row + lane) * groups;
+      pack_row<Format>(panel, lane, rows.data + at * Format::data_bytes, rows.scales + at * Format::scale_bytes,
+                       rows.cols);
+    }
+  }
+}
+
+void pack_panels(Queue /*queue*/, std::byte* packed, const Weight& rows, int32_t first_row) {
+  visit_format(rows.format, [&]<typename Format>(Format) { pack_rows<Format>(packed, rows, first_row); });
+}
+
+void panel_size(Queue /*queue*/, FormatId format, int32_t cols, PanelSize& size) {
+  size.rows = lanes;
+  visit_format(format, [&]<typename Format>(Format) { size.bytes = panel_bytes_of<Panel<Format>>(cols); });
+}
+
+const bool added = kernels::pack_panels.add(DeviceKind::cpu, Isa::QUERN_ISA, pack_panels) &&
+                   kernels::panel_size.add(DeviceKind::cpu, Isa::QUERN_ISA, panel_size);
+
+}  // namespace
+}  // namespace quern::QUERN_ISA

@@ -1,0 +1,231 @@
+// Panels: how the matrix kernels keep weights. A panel is `lanes` output rows; along the columns it is a chain of
+// records of 32 columns, so that a product over a panel reads memory straight on. A record holds vectors of 32 bits per
+// row: the 16-bit half h of a row's word is column 2j + h of pair j, several pairs above each other, ascending from the
+// low bits; then the scales of the rows. K-quants have a header before every eighth record with the scales' units.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "backend/cpu/linear_lanes.h"
+#include "formats/list.h"
+
+namespace quern::QUERN_ISA::panels {
+
+inline constexpr int record_columns = 32;
+
+/// What a format without a header or without minima has in their place.
+struct Nothing {};
+
+template <int J>
+using Pair = std::integral_constant<int, J>;
+
+/// Calls use(Pair<j>, 16-bit values without zero-point) for the 16 pairs of the 4-bit planes at `p`.
+/// `high(Pair<j>, low)` may add bits above the four.
+template <int First, int Last, typename High, typename Use>
+QUERN_INLINE void four_bit_pairs(const std::byte* p, High&& high, Use&& use) {
+  if constexpr (First < Last) {
+    const Ints mask = broadcast_short(15);
+    const Ints raw = load_ints(p + First / 4 * lanes_bytes);
+    use(Pair<First>{}, high(Pair<First>{}, bit_and(raw, mask)));
+    use(Pair<First + 1>{}, high(Pair<First + 1>{}, bit_and(right_short<4>(raw), mask)));
+    use(Pair<First + 2>{}, high(Pair<First + 2>{}, bit_and(right_short<8>(raw), mask)));
+    use(Pair<First + 3>{}, high(Pair<First + 3>{}, right_short<12>(raw)));
+    four_bit_pairs<First + 4, Last>(p, high, use);
+  }
+}
+
+struct NoHighBits {
+  template <int J>
+  QUERN_INLINE Ints operator()(Pair<J>, Ints low) const {
+    return low;
+  }
+};
+
+/// Bits [From, From + count) of every 16-bit value, moved to bit 4; `mask` says how many.
+template <int From>
+QUERN_INLINE Ints bits_to_four(Ints a, Ints mask) {
+  if constexpr (From > 4)
+    return bit_and(right_short<From - 4>(a), mask);
+  else
+    return bit_and(left_short<4 - From>(a), mask);
+}
+
+/// What is common to formats of integers. `zero`: the stored value that means 0. `parts`: scales per record and row.
+struct IntegerPanel {
+  static constexpr bool integers = true;
+  static constexpr int header_bytes = 0;
+  static constexpr int records_per_header = 1;
+  static constexpr int parts = 1;
+  static constexpr bool has_minimum = false;
+  using Header = Nothing;
+  QUERN_INLINE static Header load_header(const std::byte* /*header*/) { return {}; }
+};
+
+template <typename Format>
+struct Panel;
+
+template <>
+struct Panel<Q4_0> : IntegerPanel {
+  static constexpr int zero = 8;
+  static constexpr int record_bytes = lanes * 18;
+
+  template <int Part, typename Use>
+  QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
+    four_bit_pairs<0, 16>(record, NoHighBits{}, use);
+  }
+  template <int Part>
+  QUERN_INLINE static Floats scale(const std::byte* record, Header /*header*/) {
+    return load_f16(record + 4 * lanes_bytes);
+  }
+};
+
+template <>
+struct Panel<Q4_1> : IntegerPanel {
+  static constexpr int zero = 0;
+  static constexpr int record_bytes = lanes * 20;
+  static constexpr bool has_minimum = true;
+
+  template <int Part, typename Use>
+  QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
+    four_bit_pairs<0, 16>(record, NoHighBits{}, use);
+  }
+  template <int Part>
+  QUERN_INLINE static Floats scale(const std::byte* record, Header /*header*/) {
+    return load_f16(record + 4 * lanes_bytes);
+  }
+  QUERN_INLINE static Floats minimum(const std::byte* record, Header /*header*/) {
+    return load_f16(record + 4 * lanes_bytes + 2 * lanes);
+  }
+};
+
+template <>
+struct Panel<Q5_0> : IntegerPanel {
+  static constexpr int zero = 16;
+  static constexpr int record_bytes = lanes * 22;
+
+  template <int Part, typename Use>
+  QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
+    const Ints fifth = load_ints(record + 4 * lanes_bytes);
+    const auto high = [&]<int J>(Pair<J>, Ints low) __attribute__((always_inline)) {
+      return bit_or(low, bits_to_four<J>(fifth, broadcast_short(16)));
+    };
+    four_bit_pairs<0, 16>(record, high, use);
+  }
+  template <int Part>
+  QUERN_INLINE static Floats scale(const std::byte* record, Header /*header*/) {
+    return load_f16(record + 5 * lanes_bytes);
+  }
+};
+
+template <>
+struct Panel<Q8_0> : IntegerPanel {
+  static constexpr int zero = 128;
+  static constexpr int record_bytes = lanes * 34;
+
+  template <int Part, typename Use>
+  QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
+    two_pairs<0>(record, use);
+  }
+  template <int Part>
+  QUERN_INLINE static Floats scale(const std::byte* record, Header /*header*/) {
+    return load_f16(record + 8 * lanes_bytes);
+  }
+
+ private:
+  template <int First, typename Use>
+  QUERN_INLINE static void two_pairs(const std::byte* record, Use&& use) {
+    if constexpr (First < 16) {
+      const Ints raw = load_ints(record + First / 2 * lanes_bytes);
+      use(Pair<First>{}, bit_and(raw, broadcast_short(255)));
+      use(Pair<First + 1>{}, right_short<8>(raw));
+      two_pairs<First + 2>(record, use);
+    }
+  }
+};
+
+template <>
+struct Panel<Q4_K> : IntegerPanel {
+  static constexpr int zero = 0;
+  static constexpr int header_bytes = 4 * lanes;
+  static constexpr int records_per_header = 8;
+  static constexpr int record_bytes = lanes * 18;
+  static constexpr bool has_minimum = true;
+  struct Header {
+    Floats scale_unit, minimum_unit;
+  };
+
+  QUERN_INLINE static Header load_header(const std::byte* header) {
+    return {load_f16(header), load_f16(header + 2 * lanes)};
+  }
+  template <int Part, typename Use>
+  QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
+    four_bit_pairs<0, 16>(record, NoHighBits{}, use);
+  }
+  template <int Part>
+  QUERN_INLINE static Floats scale(const std::byte* record, const Header& header) {
+    return mul(header.scale_unit, load_u8(record + 4 * lanes_bytes));
+  }
+  QUERN_INLINE static Floats minimum(const std::byte* record, const Header& header) {
+    return mul(mul(header.minimum_unit, broadcast(-1.0F)), load_u8(record + 4 * lanes_bytes + lanes));
+  }
+};
+
+template <>
+struct Panel<Q6_K> : IntegerPanel {
+  static constexpr int zero = 32;
+  static constexpr int header_bytes = 2 * lanes;
+  static constexpr int records_per_header = 8;
+  static constexpr int record_bytes = lanes * 26;
+  static constexpr int parts = 2;
+  struct Header {
+    Floats scale_unit;
+  };
+
+  QUERN_INLINE static Header load_header(const std::byte* header) { return {load_f16(header)}; }
+  template <int Part, typename Use>
+  QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
+    const Ints top = load_ints(record + (4 + Part) * lanes_bytes);
+    const auto high = [&]<int J>(Pair<J>, Ints low) __attribute__((always_inline)) {
+      return bit_or(low, bits_to_four<J % 8 * 2>(top, broadcast_short(48)));
+    };
+    four_bit_pairs<8 * Part, 8 * Part + 8>(record, high, use);
+  }
+  template <int Part>
+  QUERN_INLINE static Floats scale(const std::byte* record, const Header& header) {
+    return mul(header.scale_unit, load_i8(record + 6 * lanes_bytes + Part * lanes));
+  }
+};
+
+/// Plain floats: a record is [32 columns][lanes]. Columns beyond the matrix are 0.
+template <int Bytes>
+struct FloatPanel {
+  static constexpr bool integers = false;
+  static constexpr int header_bytes = 0;
+  static constexpr int records_per_header = 1;
+  static constexpr int record_bytes = record_columns * lanes * Bytes;
+};
+
+template <>
+struct Panel<F32> : FloatPanel<4> {
+  QUERN_INLINE static Floats column(const std::byte* record, int k) { return load_floats(record + k * 4 * lanes); }
+};
+template <>
+struct Panel<F16> : FloatPanel<2> {
+  QUERN_INLINE static Floats column(const std::byte* record, int k) { return load_f16(record + k * 2 * lanes); }
+};
+template <>
+struct Panel<BF16> : FloatPanel<2> {
+  QUERN_INLINE static Floats column(const std::byte* record, int k) { return load_bf16(record + k * 2 * lanes); }
+};
+
+constexpr int records_of(int32_t cols) { return (cols + record_columns - 1) / record_columns; }
+
+template <typename P>
+constexpr int64_t panel_bytes_of(int32_t cols) {
+  const int records = records_of(cols);
+  return int64_t{records} * P::record_bytes + int64_t{records} / P::records_per_header * P::header_bytes;
+}
+
+}  // namespace quern::QUERN_ISA::panels

@@ -1,0 +1,84 @@
+#include "ops/rows.h"
+
+#include <cstring>
+
+#include "backend/cpu/linear_panels.h"
+#include "base/thread_pool.h"
+
+namespace quern::QUERN_ISA {
+namespace {
+
+using panels::Floats;
+using panels::Ints;
+using panels::lanes;
+using panels::Panel;
+using panels::record_columns;
+
+float lane_of(Floats values, int lane) {
+  float all[lanes];
+  panels::store_floats(all, values);
+  return all[lane];
+}
+
+/// The 32 columns of a record in one lane.
+template <typename P, int Part>
+void read_part(const std::byte* record, const typename P::Header& header, int lane, float* out) {
+  int16_t all[16][2 * lanes];
+  P::template pairs<Part>(record, [&]<int J>(panels::Pair<J>, Ints values) { panels::store_ints(all[J], values); });
+  const float scale = lane_of(P::template scale<Part>(record, header), lane);
+  constexpr int pairs = 16 / P::parts;
+  for (int j = Part * pairs; j < (Part + 1) * pairs; ++j) {
+    for (int half = 0; half < 2; ++half) {
+      out[2 * j + half] = scale * static_cast<float>(all[j][2 * lane + half] - P::zero);
+    }
+  }
+}
+
+template <typename P>
+  requires P::integers
+void read_row(const std::byte* panel, int lane, int32_t cols, float* out) {
+  typename P::Header header;
+  for (int record = 0; record < cols / record_columns; ++record, out += record_columns) {
+    if (record % P::records_per_header == 0) {
+      header = P::load_header(panel);
+      panel += P::header_bytes;
+    }
+    read_part<P, 0>(panel, header, lane, out);
+    if constexpr (P::parts == 2) read_part<P, 1>(panel, header, lane, out);
+    if constexpr (P::has_minimum) {
+      const float minimum = lane_of(P::minimum(panel, header), lane);
+      for (int i = 0; i < record_columns; ++i) out[i] += minimum;
+    }
+    panel += P::record_bytes;
+  }
+}
+
+template <typename P>
+  requires(!P::integers)
+void read_row(const std::byte* panel, int lane, int32_t cols, float* out) {
+  for (int32_t k = 0; k < cols; ++k) {
+    const std::byte* record = panel + int64_t{k / record_columns} * P::record_bytes;
+    out[k] = lane_of(P::column(record, k % record_columns), lane);
+  }
+}
+
+void embed(Queue queue, Tensor y, const Weight& table, Tensor ids, float scale) {
+  auto& pool = *static_cast<ThreadPool*>(queue.native);
+  pool.parallel_for(ids.dims[0], 8, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int32_t row = ids.as<int32_t>()[t];
+      DCHECK(row >= 0 && row < table.rows);
+      float* out = y.row<float>(t);
+      visit_format(table.format, [&]<typename Format>(Format) {
+        using P = Panel<Format>;
+        read_row<P>(table.data + row / lanes * panels::panel_bytes_of<P>(table.cols), row % lanes, table.cols, out);
+      });
+      for (int32_t k = 0; k < table.cols; ++k) out[k] *= scale;
+    }
+  });
+}
+
+const bool added = kernels::embed.add(DeviceKind::cpu, Isa::QUERN_ISA, embed);
+
+}  // namespace
+}  // namespace quern::QUERN_ISA

@@ -1,0 +1,108 @@
+// Weights of random values for the tests of operations that read packed weights.
+#pragma once
+
+#include <cstring>
+#include <gtest/gtest.h>
+#include <random>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "formats/list.h"
+#include "ops/linear.h"
+#include "tensor/arena.h"
+
+namespace quern::testing {
+
+/// A weight with what it was made from: `values` is what its bytes mean.
+struct RandomWeight {
+  std::vector<float> values;  // [rows][cols]
+  std::vector<std::byte> data, scales, packed;
+  Weight weight;
+
+  float at(int row, int col) const {
+    return values[static_cast<size_t>(row) * static_cast<size_t>(weight.cols) + static_cast<size_t>(col)];
+  }
+};
+
+template <typename Format>
+void fill_rows(RandomWeight& out, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  const int64_t groups = static_cast<int64_t>(out.values.size()) / Format::group;
+  out.data.resize(static_cast<size_t>(groups * Format::data_bytes));
+  out.scales.resize(static_cast<size_t>(groups * Format::scale_bytes));
+  for (int64_t group = 0; group < groups; ++group) {
+    float* values = out.values.data() + group * Format::group;
+    for (int i = 0; i < Format::group; ++i) values[i] = normal(random) + 0.25F;
+    std::byte* data = out.data.data() + group * Format::data_bytes;
+    std::byte* scales = out.scales.data() + group * Format::scale_bytes;
+    Format::encode(values, data, scales);
+    for (int i = 0; i < Format::group / 8; ++i) {
+      const Eight eight = Format::decode8(Format::load8(data, i), Format::load_scales(scales), i);
+      std::memcpy(values + 8 * i, eight.v, sizeof eight.v);
+    }
+  }
+}
+
+/// Packed in pieces, as a loader does it. Where nothing is packed the memory is NaN.
+inline RandomWeight random_weight(FormatId format, int rows, int cols, unsigned seed) {
+  RandomWeight out;
+  std::mt19937 random(seed);
+  out.values.resize(static_cast<size_t>(rows) * static_cast<size_t>(cols));
+  visit_format(format, [&]<typename Format>(Format) { fill_rows<Format>(out, random); });
+  out.packed.assign(static_cast<size_t>(packed_bytes(DeviceKind::cpu, format, rows, cols)), std::byte{0xFF});
+  const int step = 2 * panel_rows(DeviceKind::cpu, format);
+  const size_t data_bytes = out.data.size() / static_cast<size_t>(rows);
+  const size_t scale_bytes = out.scales.size() / static_cast<size_t>(rows);
+  for (int first = 0; first < rows; first += step) {
+    const auto row = static_cast<size_t>(first);
+    const Weight piece{format,
+                       Layout::rows,
+                       std::min(step, rows - first),
+                       cols,
+                       out.data.data() + row * data_bytes,
+                       out.scales.data() + row * scale_bytes};
+    pack_panels(DeviceKind::cpu, out.packed.data(), piece, first, rows);
+  }
+  out.weight = {format, Layout::packed, rows, cols, out.packed.data(), nullptr};
+  return out;
+}
+
+/// A place to run operations in; activations are poisoned with NaN before every use.
+class Bench {
+ public:
+  explicit Bench(int threads, size_t bytes = size_t{16} << 20)
+      : pool_(threads), memory_(bytes, std::byte{0xFF}), arena_(memory_.data(), static_cast<int64_t>(bytes)) {}
+
+  Exec exec() { return {{DeviceKind::cpu, &pool_}, arena_}; }
+
+ private:
+  ThreadPool pool_;
+  std::vector<std::byte> memory_;
+  Arena arena_;
+};
+
+inline Tensor view(std::vector<float>& values, int rows, int cols) {
+  return Tensor::dense(reinterpret_cast<std::byte*>(values.data()), Dtype::f32, rows, cols);
+}
+
+inline std::vector<float> random_floats(size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+/// Runs body() at every instruction-set level of this machine.
+template <typename Body>
+void at_every_level(Body&& body) {
+  const Isa best = isa_in_force();
+  for (int level = 0; level <= static_cast<int>(best); ++level) {
+    limit_isa(static_cast<Isa>(level));
+    SCOPED_TRACE(isa_name(static_cast<Isa>(level)));
+    body();
+  }
+  limit_isa(best);
+}
+
+}  // namespace quern::testing
