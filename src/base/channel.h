@@ -1,4 +1,4 @@
-// Channel<T>: a bounded queue between threads. Any thread may send and receive.
+// Channel<T>: a bounded queue between threads; Latest<T>: the newest value of something. Any thread may send and receive.
 #pragma once
 
 #include <chrono>
@@ -79,6 +79,24 @@ class Channel {
   std::condition_variable ready_;
   std::deque<T> items_;
   bool closed_ = false;
+};
+
+/// The newest value of something: one thread sets it, any thread reads a copy.
+template <typename T>
+class Latest {
+ public:
+  void set(const T& value) {
+    const std::lock_guard lock(mutex_);
+    value_ = value;
+  }
+  T get() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  T value_{};
 };
 
 }  // namespace quern

@@ -20,6 +20,9 @@ struct RowStart {
 };
 
 /// Entry `index` of the row's page table in `group` becomes `page`: it holds tokens [index, index + 1) * page_tokens.
+/// In a recurrent group the entries are state slots: one, and one more for each draft; slot i has the
+/// state after i accepted drafts, slot 0 that after a prompt slice. Entries that no grant named, and
+/// those behind a window, are never read.
 struct PageGrant {
   RowId row{};
   int32_t group = 0;
@@ -28,6 +31,8 @@ struct PageGrant {
 };
 
 /// The first `tokens` tokens of a page are copied before the step computes (a shared prefix that ends inside a page).
+/// Of a recurrent group the whole page is copied, `tokens` is 0: from a row's state to a snapshot, or from a snapshot
+/// to a state.
 struct PageCopy {
   int32_t group = 0;
   PageId from{};
@@ -35,20 +40,22 @@ struct PageCopy {
   int32_t tokens = 0;
 };
 
-/// Tokens of one row in one step. A prompt slice sends tokens [begin, begin + count) of the row's known tokens. A decoding
-/// slice says only "go on": its first token and its position are on the device, `begin` is -1, count is 1 + drafts.
+/// Tokens of one row in one step. A prompt slice sends tokens [begin, begin + count) of the row's known tokens. A
+/// decoding slice says only "go on": its first token and its position are on the device, `begin` is -1, count is 1 +
+/// drafts.
 struct Slice {
   RowId row{};
   int32_t begin = 0;
   int32_t count = 0;
-  std::vector<int32_t> drafts;      // decoding only: guesses that follow the token on the device
-  bool samples = false;             // a next token is wanted: the last prompt slice, and every decoding slice
-  bool masked = false;              // its sample half waits for a mask
+  std::vector<int32_t> drafts;          // decoding only: guesses that follow the token on the device
+  bool samples = false;                 // a next token is wanted: the last prompt slice, and every decoding slice
+  bool masked = false;                  // its sample half waits for a mask
   bool finishes_prompt_output = false;  // pooled or scores: the last slice of a prompt
 
   bool decoding() const { return begin < 0; }
 };
 
+/// Applied in the order of its members: starts, pages, copies; then the slices compute.
 struct StepPlan {
   uint64_t step = 0;
   std::vector<RowStart> starts;

@@ -19,13 +19,13 @@ struct SamplingParams {
   float temperature = 1.0F;  // 0: the best token
   float top_p = 1.0F;
   float min_p = 0.0F;
-  int32_t top_k = 0;         // 0: all
+  int32_t top_k = 0;  // 0: all
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
   float repetition_penalty = 1.0F;
   std::vector<std::pair<int32_t, float>> logit_bias;
-  uint64_t seed = 0;         // the server draws one when the client gave none
-  int32_t logprobs = -1;     // -1: none; n: of the chosen token and the n best
+  uint64_t seed = 0;      // the server draws one when the client gave none
+  int32_t logprobs = -1;  // -1: none; n: of the chosen token and the n best
 };
 
 /// What a slice hands back besides its next token.
@@ -36,8 +36,8 @@ class TokenMask {
  public:
   using Words = std::vector<uint32_t>;  // bit i of word i / 32: token i is allowed
   virtual ~TokenMask() = default;
-  /// Accepts `tokens` (as chosen, in order) and then computes the mask of the token after them. Returns at once; `done` is
-  /// called exactly once, from any thread, with the mask or with nothing when a token broke the constraint.
+  /// Accepts `tokens` (as chosen, in order) and then computes the mask of the token after them. Returns at once; `done`
+  /// is called exactly once, from any thread, with the mask or with nothing when a token broke the constraint.
   virtual void advance(std::vector<int32_t> tokens, std::function<void(std::optional<Words>)> done) = 0;
   /// Takes back the last `count` accepted tokens.
   virtual void rollback(int count) = 0;
@@ -59,16 +59,16 @@ struct TokenLogprobs {
 /// News of one request. Exactly one event per request has `finish`; it is the last one.
 struct TokenEvent {
   RequestId request{};
-  std::vector<int32_t> tokens;           // new ones; an end token is included, as the last
-  std::vector<TokenLogprobs> logprobs;   // one per new token when asked for
-  std::vector<float> vector;             // pooled vector or scores
+  std::vector<int32_t> tokens;          // new ones; an end token is included, as the last
+  std::vector<TokenLogprobs> logprobs;  // one per new token when asked for
+  std::vector<float> vector;            // pooled vector or scores
   std::optional<FinishReason> finish;
-  std::optional<int32_t> stop_token;     // which one ended it
-  std::string error;                     // with FinishReason::error
+  std::optional<int32_t> stop_token;  // which one ended it
+  std::string error;                  // with FinishReason::error
   int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;             // of the prompt, taken from the prefix cache
-  int32_t output_tokens = 0;             // so far
-  int64_t queued_us = 0;                 // from submit to its first slice; set in every event after that
+  int32_t cached_tokens = 0;  // of the prompt, taken from the prefix cache
+  int32_t output_tokens = 0;  // so far
+  int64_t queued_us = 0;      // from submit to its first slice; set in every event after that
 };
 
 /// Where events go. Called on the engine thread; must not block.
@@ -80,19 +80,19 @@ class EventSink {
 
 struct Request {
   RequestId id{};
-  ClientId client{};                      // equal clients share one part of the machine
-  std::vector<int32_t> prompt;            // at least one token
+  ClientId client{};            // equal clients share one part of the machine
+  std::vector<int32_t> prompt;  // at least one token
   SamplingParams sampling;
   OutputKind output = OutputKind::tokens;
-  int32_t max_tokens = 16;                // at most this many new ones; the server has cut it to what the context holds
-  int32_t min_tokens = 0;                 // end and stop tokens are banned before
-  std::vector<int32_t> end_tokens;        // of the model; empty with ignore_eos
-  std::vector<int32_t> stop_tokens;       // of the client
-  int32_t priority = 0;                   // lower goes first
-  int64_t deadline_us = 0;                // now_us() time; 0: none
-  uint64_t cache_salt = 0;                // prefixes are shared among equal ones only
-  int32_t adapter = 0;                    // 0: none
-  std::shared_ptr<TokenMask> mask;        // none: every token is allowed
+  int32_t max_tokens = 16;           // at most this many new ones; the server has cut it to what the context holds
+  int32_t min_tokens = 0;            // end and stop tokens are banned before
+  std::vector<int32_t> end_tokens;   // of the model; empty with ignore_eos
+  std::vector<int32_t> stop_tokens;  // of the client
+  int32_t priority = 0;              // lower goes first
+  int64_t deadline_us = 0;           // now_us() time; 0: none
+  uint64_t cache_salt = 0;           // prefixes are shared among equal ones only
+  int32_t adapter = 0;               // 0: none
+  std::shared_ptr<TokenMask> mask;   // none: every token is allowed
   std::shared_ptr<EventSink> sink;
 };
 

@@ -1,0 +1,529 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace quern {
+
+Arrival::Arrival(Request asked) {
+  tokens.reserve(asked.prompt.size() + size_t(std::clamp(asked.max_tokens, 0, 4096)));
+  tokens = asked.prompt;
+  request = std::make_shared<const Request>(std::move(asked));
+}
+
+Scheduler::Scheduler(const EngineOptions& options)
+    : options_(options), kv_(options.groups, options.pages, 1 + options.max_drafts, options.max_num_batched_tokens) {
+  // Every row that decodes gets a token in every step.
+  const int rows = std::min(options.max_num_seqs, options.max_num_batched_tokens);
+  CHECK(rows > 0 && options.depth > 0);
+  for (int i = rows; i-- > 0;) free_rows_.push_back(RowId{i});
+  int low = 0;
+  int high = options.max_model_len > 0 ? options.max_model_len : std::numeric_limits<int>::max() / 2;
+  while (low < high) {
+    const int middle = low + (high - low + 1) / 2;
+    (kv_.peak(middle) <= options.pages ? low : high) = kv_.peak(middle) <= options.pages ? middle : middle - 1;
+  }
+  max_tokens_ = low;
+  stats_.pages_total = options.pages;
+}
+
+bool Scheduler::fits(const Request& request) const {
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  if (options_.groups.empty() && prompt > options_.max_num_batched_tokens) return false;
+  return prompt + (request.output == OutputKind::tokens ? 1 : 0) <= max_tokens_;
+}
+
+void Scheduler::add(Arrival arrival) {
+  const Request& request = *arrival.request;
+  CHECK(!request.prompt.empty() && fits(request));
+  auto owned = std::make_unique<Sequence>(kv_, arrival.request, std::move(arrival.tokens));
+  Sequence& s = *owned;
+  CHECK(sequences_.try_emplace(request.id, std::move(owned)).second);
+  s.arrival = next_arrival_++;
+  s.submitted_us = arrival.submitted_us;
+  if (request.output == OutputKind::tokens) {
+    s.max_output = std::min(std::max(1, request.max_tokens), max_tokens_ - static_cast<int>(request.prompt.size()));
+  }
+  s.client = &clients_[request.client];
+  if (s.client->live++ == 0) {  // it is owed nothing for the time it was not here
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const auto& [id, client] : clients_) {
+      if (client.live > 0 && &client != s.client) least = std::min(least, client.served);
+    }
+    s.client->served = least == std::numeric_limits<int64_t>::max() ? 0 : least;
+  }
+  if (request.deadline_us > 0) deadlines_.insert({request.deadline_us, request.id});
+  if (request.mask) mask_queries_.push_back({request.id, request.mask, {}});
+  waiting_.push_back(&s);
+  ++stats_.requests_accepted;
+}
+
+StepPlan Scheduler::plan(int64_t now_us) {
+  if (stats_.dead) return {};
+  plan_ = {};
+  flight_ = {};
+  plan_.step = flight_.step = next_step_;
+  budget_ = options_.max_num_batched_tokens;
+  preempted_ = false;
+  std::vector<Sequence*> prompts;
+  const std::vector<Sequence*> order = running_;  // planning one may preempt another
+  for (Sequence* s : order) {
+    if (s->state != Sequence::State::running) continue;
+    if (s->decoding()) {
+      plan_decoding(*s);
+    } else {
+      prompts.push_back(s);
+    }
+  }
+  std::ranges::sort(prompts, {},
+                    [](const Sequence* s) { return std::tuple(s->request->priority, s->client->served, s->arrival); });
+  for (Sequence* s : prompts) {
+    if (s->state == Sequence::State::running) plan_prompt(*s, now_us);
+  }
+  admit(now_us);
+  if (!plan_.slices.empty()) {
+    ++next_step_;
+    flights_.push_back(std::move(flight_));
+  }
+  return std::move(plan_);
+}
+
+/// "Go on": the token and its position are on the device, here they have upper bounds.
+void Scheduler::plan_decoding(Sequence& s) {
+  const int limit = s.max_output - s.output() - s.unconfirmed;
+  if (limit <= 0 || budget_ == 0) return;
+  Slice slice;
+  slice.row = s.row;
+  slice.begin = -1;
+  slice.count = 1;
+  slice.samples = true;
+  slice.masked = s.request->mask != nullptr;
+  if (options_.draft && !slice.masked) {
+    const int most = std::min({options_.max_drafts, limit - 1, budget_ - static_cast<int>(running_.size())});
+    if (most > 0) slice.drafts = options_.draft(s.tokens, s.unconfirmed, most);
+    slice.count += static_cast<int>(slice.drafts.size());
+  }
+  if (!hold(s, s.known() - 1 + s.unconfirmed + slice.count)) return;
+  const int adds = slice.count;
+  add_slice(s, std::move(slice), adds);
+}
+
+void Scheduler::plan_prompt(Sequence& s, int64_t now_us) {
+  int count = std::min(s.admitted - s.sent, budget_);
+  if (options_.groups.empty() && count < s.admitted - s.sent) return;  // an encoder sees all at once
+  const int snapshot = next_snapshot(s);
+  if (snapshot > s.sent) count = std::min(count, snapshot - s.sent);
+  if (count == 0 || !hold(s, s.sent + count)) return;
+  Slice slice;
+  slice.row = s.row;
+  slice.begin = s.sent;
+  slice.count = count;
+  if (s.sent + count == s.admitted) {
+    slice.samples = s.request->output == OutputKind::tokens;
+    slice.finishes_prompt_output = !slice.samples;
+    slice.masked = slice.samples && s.request->mask != nullptr;
+  }
+  if (s.started_us < 0) s.started_us = now_us;
+  const int adds = slice.samples ? 1 : 0;
+  add_slice(s, std::move(slice), adds);
+  s.sent += count;
+  s.snapshot_due = s.sent == snapshot;
+  flight_.slices.back().end = s.sent;
+}
+
+void Scheduler::add_slice(Sequence& s, Slice slice, int adds) {
+  if (s.snapshot_due) add_snapshots(s);
+  if (slice.masked) {
+    if (s.mask) {
+      provide(plan_.step, s.row, *std::exchange(s.mask, std::nullopt));
+    } else {
+      s.mask_steps.push_back(plan_.step);
+    }
+  }
+  ++s.in_flight;
+  s.unconfirmed += adds;
+  budget_ -= slice.count;
+  s.client->served += slice.count;
+  flight_.slices.push_back({&s, 0, adds});
+  plan_.slices.push_back(std::move(slice));
+}
+
+/// Where the recurrent state is wanted by later requests: every page_tokens, and at the last whole node of the known
+/// tokens.
+int Scheduler::next_snapshot(const Sequence& s) const {
+  int next = 0;
+  for (const GroupSpec& group : kv_.groups) {
+    if (group.kind != GroupSpec::Kind::recurrent || !options_.prefix_caching) continue;
+    const int last = s.admitted / kv_.tree.node_tokens() * kv_.tree.node_tokens();
+    const int regular = (s.sent / group.page_tokens + 1) * group.page_tokens;
+    const int own = std::min(regular, last);
+    if (own > s.sent && (next == 0 || own < next)) next = own;
+  }
+  return next;
+}
+
+/// The state after the last slice is copied before this step changes it; only when memory is there.
+void Scheduler::add_snapshots(Sequence& s) {
+  s.snapshot_due = false;
+  for (size_t g = 0; g < kv_.groups.size(); ++g) {
+    if (kv_.groups[g].kind != GroupSpec::Kind::recurrent || !kv_.tree.make_free(1)) continue;
+    const PageId page = kv_.pool.take();
+    plan_.copies.push_back({static_cast<int32_t>(g), s.pages.state(g), page, 0});
+    flight_.snapshots.push_back({&s, g, page, s.sent});
+  }
+}
+
+void Scheduler::admit(int64_t now_us) {
+  while (budget_ > 0 && !preempted_) {
+    Sequence* s = next_waiting();
+    if (s == nullptr) return;
+    const Start how = free_rows_.empty() ? Start::no_room : start(*s, now_us);
+    if (how != Start::no_room) continue;
+    // A more urgent request does not wait for a less urgent one.
+    if (running_.empty() || running_.back()->request->priority <= s->request->priority) return;
+    if (!preempt_worse_than(*s)) return;
+    preempted_ = false;
+  }
+}
+
+/// The most urgent; of those the client that got least; of its requests the oldest.
+Sequence* Scheduler::next_waiting() {
+  Sequence* best = nullptr;
+  const auto rank = [](const Sequence& s) { return std::tuple(s.request->priority, s.client->served, s.arrival); };
+  for (Sequence* s : waiting_) {
+    if (!still_waits(*s) && (best == nullptr || rank(*s) < rank(*best))) best = s;
+  }
+  return best;
+}
+
+Scheduler::Start Scheduler::start(Sequence& s, int64_t now_us) {
+  const bool retry = running_.empty() || next_step_ % 16 == 0;
+  if (!retry && kv_.available() < s.wants_available) return Start::no_room;
+  if (options_.groups.empty() && s.known() > budget_) return Start::no_room;
+  PrefixTree::Match match;
+  if (options_.prefix_caching) {
+    match = kv_.tree.match(s.space, std::span(s.tokens).first(s.tokens.size() - 1));  // one token is always computed
+    if (is_computed_by_another(s, match)) return Start::waits;
+  }
+  std::vector<Borrowed> borrowed;
+  if (!take_prefix(s, match, borrowed)) {
+    if (match.tokens == 0 || !running_.empty() || leaving_ > 0) return Start::no_room;
+    match = {};  // alone it can do without pages to copy from
+    if (!take_prefix(s, match, borrowed)) return Start::no_room;
+  }
+  std::erase(waiting_, &s);
+  s.state = Sequence::State::running;
+  running_.insert(std::ranges::upper_bound(running_, &s, [](auto* a, auto* b) { return a->before(*b); }), &s);
+  s.row = free_rows_.back();
+  free_rows_.pop_back();
+  s.admitted = s.known();
+  s.sent = s.computed = match.tokens;
+  if (s.started_us < 0) {
+    s.cached_tokens = match.tokens;
+    stats_.prefix_queries_tokens += s.known();
+    stats_.prefix_hits_tokens += match.tokens;
+  }
+  stats_.prompt_tokens += s.admitted - s.sent;
+  plan_.starts.push_back({s.row, s.request, s.tokens});
+  s.pages.announce(s.row, plan_);
+  const size_t slices = plan_.slices.size();
+  plan_prompt(s, now_us);
+  CHECK(plan_.slices.size() == slices + 1);  // the pages are there
+  s.pages.copy(borrowed, plan_);
+  flight_.borrowed.insert(flight_.borrowed.end(), borrowed.begin(), borrowed.end());
+  return Start::started;
+}
+
+/// False, and nothing is taken, when pages are missing for the known tokens and what others were promised.
+bool Scheduler::take_prefix(Sequence& s, const PrefixTree::Match& match, std::vector<Borrowed>& borrowed) {
+  const int before = kv_.available();
+  s.pages.adopt(match, borrowed);
+  const int end = options_.reserve_max_len ? max_tokens_ : std::min(s.known() + 1, max_tokens_);
+  const int needed = s.pages.still_needs(end) + promised();
+  if (needed <= kv_.available()) return true;
+  s.wants_available = needed + before - kv_.available();
+  s.pages.release();
+  for (const Borrowed& one : borrowed) kv_.tree.release(one.page);
+  borrowed.clear();
+  return false;
+}
+
+/// A prefix that a running sequence is about to finish is waited for rather than computed twice.
+bool Scheduler::is_computed_by_another(Sequence& s, const PrefixTree::Match& match) const {
+  for (const Sequence* other : running_) {
+    if (other->space != s.space || other->computed >= other->admitted) continue;
+    const auto theirs = std::span(other->tokens).first(size_t(other->admitted));
+    const auto shared =
+        std::ranges::mismatch(std::span(s.tokens).first(s.tokens.size() - 1), theirs).in2 - theirs.begin();
+    const int whole = static_cast<int>(shared) / kv_.tree.node_tokens() * kv_.tree.node_tokens();
+    if (whole <= match.tokens || other->computed >= whole) continue;
+    s.waits_for = other->request->id;
+    s.waits_until = whole;
+    return true;
+  }
+  return false;
+}
+
+bool Scheduler::still_waits(Sequence& s) const {
+  if (!s.waits_for) return false;
+  const auto found = sequences_.find(*s.waits_for);
+  if (found != sequences_.end() && found->second->state == Sequence::State::running &&
+      found->second->computed < std::min(s.waits_until, found->second->admitted)) {
+    return true;
+  }
+  s.waits_for.reset();
+  return false;
+}
+
+/// Pages that running sequences may still take for what they had when they came.
+int Scheduler::promised() const {
+  int sum = 0;
+  for (const Sequence* s : running_) {
+    if (s->computed < s->admitted) sum += s->pages.still_needs(std::min(s->admitted + 1, max_tokens_));
+  }
+  return sum;
+}
+
+bool Scheduler::hold(Sequence& s, int end) {
+  if (options_.reserve_max_len) end = max_tokens_;
+  const int missing = s.pages.missing(end);
+  while (!kv_.tree.make_free(missing)) {
+    if (!preempt_worse_than(s)) return false;
+  }
+  s.pages.grant(end, s.row, plan_);
+  return true;
+}
+
+/// True when pages came back at once. While another sequence leaves, its pages are waited for.
+bool Scheduler::preempt_worse_than(const Sequence& s) {
+  if (leaving_ > 0 || running_.empty() || !s.before(*running_.back())) return false;
+  Sequence& victim = *running_.back();
+  ++stats_.preemptions;
+  preempted_ = true;
+  leave_row_list(victim);
+  if (victim.in_flight > 0) return false;
+  release_row(victim);
+  return true;
+}
+
+void Scheduler::leave_row_list(Sequence& s) {
+  std::erase(running_, &s);
+  s.state = Sequence::State::leaving;
+  ++leaving_;
+}
+
+/// No step in flight knows the row any more. What it computed stays as cache; unless it is answered it waits again.
+void Scheduler::release_row(Sequence& s) {
+  CHECK(s.state == Sequence::State::leaving && s.in_flight == 0 && s.unconfirmed == 0 && s.mask_steps.empty());
+  if (options_.prefix_caching) s.pages.publish(s.tokens, s.computed, true);
+  s.pages.release();
+  free_rows_.push_back(s.row);
+  --leaving_;
+  s.snapshot_due = false;
+  if (s.answered) {
+    forget(s);
+    return;
+  }
+  s.state = Sequence::State::waiting;
+  s.wants_available = 0;
+  waiting_.push_back(&s);
+}
+
+void Scheduler::commit(StepResult result, int64_t now_us) {
+  if (stats_.dead) return;
+  if (result.device_error) return end_all(FinishReason::error, *result.device_error, true);
+  CHECK(!flights_.empty() && flights_.front().step == result.step);
+  const Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  CHECK(flight.slices.size() == result.slices.size());
+  ++stats_.steps;
+  stats_.device_us += result.device_us;
+  stats_.last_step_us = now_us;
+  for (const Snapshot& snapshot : flight.snapshots) {
+    snapshot.sequence->pages.give_snapshot(snapshot.group, snapshot.page, snapshot.position);
+  }
+  for (const Borrowed& one : flight.borrowed) kv_.tree.release(one.page);
+  for (size_t i = 0; i < flight.slices.size(); ++i) {
+    Sequence& s = *flight.slices[i].sequence;
+    --s.in_flight;
+    s.unconfirmed -= flight.slices[i].adds;
+    if (!s.answered) accept(s, flight.slices[i], std::move(result.slices[i]));
+    if (s.state == Sequence::State::leaving && s.in_flight == 0) release_row(s);
+  }
+}
+
+void Scheduler::accept(Sequence& s, const Sent& sent, SliceResult result) {
+  TokenEvent event = news(s);
+  if (!result.error.empty()) {
+    event.finish = FinishReason::error;
+    event.error = std::move(result.error);
+    return finish(s, std::move(event));
+  }
+  CHECK(static_cast<int>(result.tokens.size()) <= sent.adds && result.tokens.empty() == (sent.adds == 0));
+  if (sent.end > 0) s.computed = sent.end;
+  append(s, result, event);
+  if (!event.tokens.empty()) s.computed = s.known() - 1;
+  if (sent.end > 0 && options_.prefix_caching) s.pages.publish(s.tokens, s.computed, false);
+  s.pages.slide(s.computed);
+  stats_.generation_tokens += static_cast<int64_t>(event.tokens.size());
+  if (event.finish) return finish(s, std::move(event));
+  if (event.tokens.empty()) return;
+  if (s.request->mask) mask_queries_.push_back({s.request->id, s.request->mask, event.tokens});
+  s.request->sink->deliver(std::move(event));
+}
+
+/// Tokens up to the one that ends the answer; what the device made after it is dropped.
+void Scheduler::append(Sequence& s, SliceResult& result, TokenEvent& event) const {
+  const Request& request = *s.request;
+  const auto among = [](const std::vector<int32_t>& tokens, int32_t token) {
+    return std::ranges::find(tokens, token) != tokens.end();
+  };
+  for (size_t i = 0; i < result.tokens.size() && !event.finish; ++i) {
+    const int32_t token = result.tokens[i];
+    s.tokens.push_back(token);
+    event.tokens.push_back(token);
+    if (i < result.logprobs.size()) event.logprobs.push_back(std::move(result.logprobs[i]));
+    const bool may_stop = s.output() > request.min_tokens;
+    if (may_stop && (among(request.end_tokens, token) || among(request.stop_tokens, token))) {
+      event.finish = FinishReason::stop;
+      event.stop_token = token;
+    } else if (s.output() >= s.max_output) {
+      event.finish = FinishReason::length;
+    }
+  }
+  if (!result.vector.empty()) {
+    event.vector = std::move(result.vector);
+    event.finish = FinishReason::stop;
+  }
+  event.output_tokens = s.output();
+}
+
+TokenEvent Scheduler::news(const Sequence& s) const {
+  TokenEvent event;
+  event.request = s.request->id;
+  event.prompt_tokens = static_cast<int32_t>(s.request->prompt.size());
+  event.cached_tokens = s.cached_tokens;
+  event.output_tokens = s.output();
+  event.queued_us = s.started_us < 0 ? 0 : s.started_us - s.submitted_us;
+  return event;
+}
+
+void Scheduler::finish(Sequence& s, TokenEvent event) {
+  ++stats_.requests_finished[size_t(*event.finish)];
+  s.answered = true;
+  s.request->sink->deliver(std::move(event));
+  for (const uint64_t step : s.mask_steps)
+    provide(step, s.row, std::nullopt);  // the row's answer is of no use any more
+  s.mask_steps.clear();
+  if (s.request->deadline_us > 0) deadlines_.erase({s.request->deadline_us, s.request->id});
+  if (s.state == Sequence::State::waiting) {
+    std::erase(waiting_, &s);
+    return forget(s);
+  }
+  if (s.state == Sequence::State::running) leave_row_list(s);
+}
+
+void Scheduler::forget(Sequence& s) {
+  const ClientId client = s.request->client;
+  if (--s.client->live == 0) clients_.erase(client);
+  sequences_.erase(s.request->id);
+}
+
+void Scheduler::cancel(RequestId id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end() || found->second->answered) return;
+  TokenEvent event = news(*found->second);
+  event.finish = FinishReason::cancelled;
+  end(*found->second, std::move(event));
+}
+
+std::optional<int64_t> Scheduler::expire(int64_t now_us) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_us) {
+    Sequence& s = *sequences_.at(deadlines_.begin()->second);
+    TokenEvent event = news(s);
+    event.finish = FinishReason::deadline;
+    end(s, std::move(event));
+  }
+  return deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first);
+}
+
+/// Outside a commit: a sequence without steps in flight leaves at once.
+void Scheduler::end(Sequence& s, TokenEvent event) {
+  const bool waits = s.state == Sequence::State::waiting;
+  finish(s, std::move(event));
+  if (!waits && s.in_flight == 0) release_row(s);
+}
+
+void Scheduler::end_all(FinishReason reason, const std::string& error, bool dead) {
+  if (dead) {
+    stats_.dead = true;
+    for (const Flight& flight : flights_) {
+      for (const Sent& sent : flight.slices) sent.sequence->in_flight = sent.sequence->unconfirmed = 0;
+      for (const Snapshot& snapshot : flight.snapshots) kv_.tree.release(snapshot.page);
+      for (const Borrowed& one : flight.borrowed) kv_.tree.release(one.page);
+    }
+    flights_.clear();
+  }
+  std::vector<Sequence*> all;
+  for (const auto& [id, sequence] : sequences_) all.push_back(sequence.get());
+  for (Sequence* s : all) {
+    if (s->answered) {
+      if (dead) release_row(*s);
+      continue;
+    }
+    TokenEvent event = news(*s);
+    event.finish = reason;
+    event.error = error;
+    end(*s, std::move(event));
+  }
+}
+
+void Scheduler::give_mask(RequestId id, std::optional<TokenMask::Words> words) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end() || found->second->answered) return;
+  Sequence& s = *found->second;
+  if (s.mask_steps.empty()) {
+    s.mask.emplace(std::move(words));
+    return;
+  }
+  provide(s.mask_steps.front(), s.row, std::move(words));
+  s.mask_steps.erase(s.mask_steps.begin());
+}
+
+void Scheduler::provide(uint64_t step, RowId row, std::optional<TokenMask::Words> words) {
+  const auto same = std::ranges::find(masks_, step, &StepMasks::step);
+  StepMasks& masks = same == masks_.end() ? masks_.emplace_back(StepMasks{step, {}}) : *same;
+  masks.rows.push_back({row, std::move(words)});
+}
+
+EngineStats Scheduler::stats() const {
+  EngineStats stats = stats_;
+  stats.running = static_cast<int32_t>(running_.size());
+  stats.waiting = static_cast<int32_t>(waiting_.size());
+  stats.pages_free = kv_.pool.free();
+  stats.pages_cached = kv_.tree.cached();
+  return stats;
+}
+
+std::string Scheduler::check() const {
+  std::vector<int> users(size_t(kv_.pool.size()), 0);
+  size_t in_flight = 0;
+  for (const auto& [id, s] : sequences_) {
+    s->pages.count(users);
+    in_flight += size_t(s->in_flight);
+  }
+  for (const Flight& flight : flights_) {
+    in_flight -= flight.slices.size();
+    for (const Snapshot& snapshot : flight.snapshots) ++users[size_t(index(snapshot.page))];
+    for (const Borrowed& one : flight.borrowed) ++users[size_t(index(one.page))];
+  }
+  if (in_flight != 0) return "sequences and steps do not agree on what is in flight";
+  if (waiting_.size() + running_.size() + size_t(leaving_) != sequences_.size()) return "a sequence is in no list";
+  if (std::string wrong = kv_.tree.count(users); !wrong.empty()) return wrong;
+  return kv_.pool.check(users);
+}
+
+}  // namespace quern
