@@ -49,7 +49,7 @@ class Pipeline final : public Tokenizer {
     return vocabulary().contains(id) ? vocabulary().text(id) : std::string_view();
   }
   std::optional<int32_t> id_of(std::string_view token_text) const override {
-    const int32_t id = is_valid_utf8(token_text) ? vocabulary().find_text(token_text) : -1;
+    const int32_t id = is_utf8(token_text) ? vocabulary().find_text(token_text) : -1;
     return id >= 0 ? std::optional(id) : std::nullopt;
   }
   bool is_special(int32_t id) const override { return vocabulary().contains(id) && vocabulary().special(id); }
@@ -118,7 +118,7 @@ void Pipeline::find_end_of_generation() {
 Result<std::vector<int32_t>> Pipeline::encode(std::string_view text, const EncodeOptions& options) const {
   if (text.size() > max_text_bytes) return Error{"the text is longer than 1 GiB"};
   std::string repaired;
-  if (!is_valid_utf8(text)) {
+  if (!is_utf8(text)) {
     repaired = repair_utf8(text);
     text = repaired;
   }
@@ -146,7 +146,7 @@ Result<std::vector<int32_t>> Pipeline::encode_pieces(std::span<const TextPiece> 
   for (const TextPiece& piece : pieces) {
     if (piece.text.size() > max_text_bytes - text.size()) return Error{"the text is longer than 1 GiB"};
     const auto begin = static_cast<uint32_t>(text.size());
-    text += is_valid_utf8(piece.text) ? piece.text : repair_utf8(piece.text);
+    text += is_utf8(piece.text) ? piece.text : repair_utf8(piece.text);
     const auto end = static_cast<uint32_t>(text.size());
     if (!piece.trusted || begin == end) continue;
     const bool continues = !trusted.empty() && trusted.back().end == begin;
@@ -212,7 +212,7 @@ std::string Pipeline::decode(std::span<const int32_t> ids, bool skip_special) co
     at_start = false;
     bytes += added;
   }
-  return is_valid_utf8(bytes) ? bytes : take_utf8(bytes, true);
+  return is_utf8(bytes) ? bytes : take_utf8(bytes, true);
 }
 
 }  // namespace

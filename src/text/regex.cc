@@ -195,7 +195,7 @@ Result<std::string> to_pcre2(std::string_view pattern) {
     return Error{
         fmt::format("regular expression of {} bytes; at most {} are allowed", pattern.size(), max_pattern_bytes)};
   }
-  if (!is_valid_utf8(pattern)) return Error{"regular expression is no UTF-8"};
+  if (!is_utf8(pattern)) return Error{"regular expression is no UTF-8"};
   return Rewriter(pattern).run();
 }
 

@@ -209,7 +209,7 @@ class Reader {
 }  // namespace
 
 Result<TokenizerFile> read_tokenizer_file(std::string_view text) {
-  if (!is_valid_utf8(text)) return Error{"tokenizer.json is no UTF-8"};
+  if (!is_utf8(text)) return Error{"tokenizer.json is no UTF-8"};
   return Reader(text).run();
 }
 

@@ -44,7 +44,7 @@ struct Tokens {
       const int32_t kind = type(id);
       const bool special = kind == control || kind == unknown;
       made[id] = {source.tokens[id], !special && kind != byte, special, special || kind == user_defined};
-      if (is_valid_utf8(made[id].text)) continue;
+      if (is_utf8(made[id].text)) continue;
       made[id].text = repaired.emplace_back(repair_utf8(made[id].text));
       made[id].in_model = false;
     }
@@ -56,7 +56,7 @@ struct Tokens {
     for (size_t id = 0; id < source.tokens.size(); ++id) {
       const int32_t kind = type(id);
       if (kind != control && kind != unknown && kind != user_defined) continue;
-      if (!is_valid_utf8(source.tokens[id])) continue;
+      if (!is_utf8(source.tokens[id])) continue;
       AddedToken token;
       token.id = static_cast<int32_t>(id);
       token.content = source.tokens[id];
@@ -122,7 +122,7 @@ Status fill_gpt2(PipelineParts& parts, Tokens& tokens) {
   auto bpe = std::make_unique<Bpe>(*parts.vocabulary, options, source.merges.size());
   for (const std::string& merge : source.merges) {
     const size_t space = merge.find(' ', 1);
-    if (space == std::string::npos || !is_valid_utf8(merge)) {
+    if (space == std::string::npos || !is_utf8(merge)) {
       return Error{fmt::format("tokenizer.ggml.merges: \"{}\" is no pair of tokens", repair_utf8(merge))};
     }
     TRY(bpe->add_merge(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1)));

@@ -57,7 +57,7 @@ utf8proc_category_t category(char32_t code) { return utf8proc_category(static_ca
 
 }  // namespace
 
-bool is_valid_utf8(std::string_view text) {
+bool is_utf8(std::string_view text) {
   for (;;) {
     text.remove_prefix(ascii_prefix(text));
     if (text.empty()) return true;

@@ -10,7 +10,7 @@ namespace quern {
 
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
-bool is_valid_utf8(std::string_view text);
+bool is_utf8(std::string_view text);
 /// `text` with each maximal part that is no UTF-8 as one U+FFFD.
 std::string repair_utf8(std::string_view text);
 /// Takes the front of `bytes` up to its last complete character, repaired; what could still become a character stays,
