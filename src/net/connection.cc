@@ -77,6 +77,15 @@ void Shard::close() {
   });
 }
 
+void Shard::drop_idle() {
+  post([this] {
+    const auto all = connections;
+    for (const auto& connection : all) {
+      if (connection->idle()) connection->drop();
+    }
+  });
+}
+
 Connection::Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShared> shared, asio::ip::tcp::socket socket)
     : shard_(std::move(shard)),
       shared_(std::move(shared)),
@@ -250,8 +259,9 @@ asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange
   co_await stop_watching();
   exchange_.reset();
   if (!open_) co_return false;
-  if (!exchange->keep_alive()) co_await linger();
-  co_return open_ && exchange->keep_alive();
+  const bool again = exchange->keep_alive() && !shared_->finishing;
+  if (!again) co_await linger();
+  co_return again&& open_;
 }
 
 asio::awaitable<bool> Connection::write_all(std::string text) {

@@ -32,6 +32,7 @@ struct ServerShared {
   HttpServer::Handler handler;
   std::atomic<int> connections = 0;
   std::atomic<int64_t> bodies_bytes = 0;
+  std::atomic<bool> finishing = false;  // connections end with their present answer
 };
 
 /// Everything but post() is for the loop's own thread. Whoever holds a socket of the loop holds the shard.
@@ -45,6 +46,8 @@ struct Shard {
   void run();
   /// Closes all connections and lets run() return; any thread.
   void close();
+  /// Closes those that no answer is being made for; any thread.
+  void drop_idle();
   /// False, and nothing happens, when the loop has ended; any thread.
   template <typename Task>
   bool post(Task&& task) {
@@ -73,7 +76,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void drop();
   /// The answer has grown or ended.
   void wake() { wake_.cancel(); }
-  bool open() const { return open_; }
+  bool idle() const { return !exchange_; }
   const HttpServerOptions& options() const { return shared_->options; }
 
  private:

@@ -21,6 +21,7 @@ using Failure = boost::system::error_code;
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::chrono::milliseconds kFinishPoll{2};
 constexpr std::string_view kFull =
     "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -41,6 +42,13 @@ struct HttpServer::State {
   std::vector<std::shared_ptr<Shard>> shards;
   std::unique_ptr<tcp::acceptor> acceptor;  // on the first shard
   int port = 0;
+
+  void stop_listening() {
+    shards[0]->post([this] {
+      Failure ignored;
+      acceptor->close(ignored);
+    });
+  }
 
   /// One acceptor deals connections out in turn, which spreads few long streams better than the kernel's hash would.
   asio::awaitable<void> accept() {
@@ -101,7 +109,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
 HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 HttpServer::~HttpServer() {
-  stop_listening();
+  state_->stop_listening();
   for (const auto& shard : state_->shards) shard->close();
   for (const auto& shard : state_->shards) shard->thread.join();
 }
@@ -110,11 +118,12 @@ int HttpServer::port() const { return state_->port; }
 
 int HttpServer::connections() const { return state_->shared->connections; }
 
-void HttpServer::stop_listening() {
-  state_->shards[0]->post([state = state_.get()] {
-    Failure ignored;
-    state->acceptor->close(ignored);
-  });
+void HttpServer::finish(std::chrono::milliseconds time) {
+  const auto deadline = std::chrono::steady_clock::now() + time;
+  state_->shared->finishing = true;
+  state_->stop_listening();
+  for (const auto& shard : state_->shards) shard->drop_idle();
+  while (connections() > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kFinishPoll);
 }
 
 }  // namespace quern

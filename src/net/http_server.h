@@ -70,9 +70,9 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   int port() const;
-  int connections() const;
-  /// No new connections from now on.
-  void stop_listening();
+  int connections() const;  // open at this moment
+  /// No new connections, and no second request on the present ones. Returns when all are closed, or after `time`.
+  void finish(std::chrono::milliseconds time);
 
  private:
   struct State;

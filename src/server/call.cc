@@ -1,0 +1,40 @@
+#include "server/call.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace quern {
+
+Call::Call(HttpRequest http_request, std::shared_ptr<Responder> to, std::string name, HttpHeaders common,
+           RouteMetrics& metrics)
+    : request(std::move(http_request)),
+      responder(std::move(to)),
+      id(std::move(name)),
+      arrived_us(now_us()),
+      common_(std::move(common)),
+      metrics_(metrics) {
+  metrics_.request_bytes.fetch_add(static_cast<int64_t>(request.body.size()), std::memory_order_relaxed);
+}
+
+void Call::send(HttpResponse response) {
+  count(response.status, response.body.size());
+  response.headers.insert(response.headers.end(), common_.begin(), common_.end());
+  responder->send(std::move(response));
+}
+
+void Call::begin_events() {
+  count(200, 0);
+  HttpHeaders headers = {
+      {"Content-Type", "text/event-stream; charset=utf-8"}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  headers.insert(headers.end(), common_.begin(), common_.end());
+  responder->begin_stream(200, std::move(headers));
+}
+
+void Call::count(int status, size_t bytes) {
+  metrics_.by_status[static_cast<size_t>(status / 100)].fetch_add(1, std::memory_order_relaxed);
+  metrics_.response_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  metrics_.seconds.observe(seconds_since(arrived_us));
+  log_info("{} {} {} {} -> {}", id, request.peer, request.method, request.target.substr(0, 128), status);
+}
+
+}  // namespace quern

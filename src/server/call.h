@@ -1,0 +1,50 @@
+// Call: one HTTP request inside the server and the way to answer it, with what every answer carries. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "net/http_server.h"
+#include "server/metrics.h"
+#include "server/openai/errors.h"
+
+namespace quern {
+
+/// Who asks: found by the API key.
+struct Principal {
+  ClientId client{};
+  std::string salt;  // "" when all may share prefixes
+};
+
+class Call {
+ public:
+  Call(HttpRequest http_request, std::shared_ptr<Responder> to, std::string id, HttpHeaders common,
+       RouteMetrics& metrics);
+
+  const HttpRequest request;
+  const std::shared_ptr<Responder> responder;
+  const std::string id;  // X-Request-Id
+  const int64_t arrived_us;
+  Principal principal;
+
+  /// Goes out with the answer too.
+  void add_header(std::string name, std::string value) { common_.emplace_back(std::move(name), std::move(value)); }
+
+  void send(HttpResponse response);
+  void send(const ApiError& error) { send(error_response(error)); }
+  void send_json(std::string body) { send({200, {{"Content-Type", "application/json"}}, std::move(body)}); }
+  /// Server-sent events.
+  void begin_events();
+  /// Counts the answer; called once it is decided. `send` and `begin_events` do it themselves.
+  void count(int status, size_t bytes);
+
+ private:
+  HttpHeaders common_;
+  RouteMetrics& metrics_;
+};
+
+}  // namespace quern

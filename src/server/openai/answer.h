@@ -1,0 +1,68 @@
+// Answer: the text of one choice as its tokens arrive: detokenized, cut at stop strings, with the logprobs that belong
+// to what is shown. Thread: the shard of its connection.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/openai/generation.h"
+#include "text/detokenizer.h"
+#include "text/stop.h"
+
+namespace quern {
+
+/// A token whose text has been shown, with its logprobs.
+struct ShownToken {
+  int32_t id = 0;
+  int64_t text_offset = 0;  // characters of the answer before it
+  TokenLogprobs logprobs;
+};
+
+/// Why an answer ended, in OpenAI's words; stop_string or stop_token says more.
+struct AnswerEnd {
+  const char* reason = "stop";
+  std::optional<std::string> stop_string;
+  std::optional<int32_t> stop_token;
+};
+
+/// What one event adds.
+struct AnswerPiece {
+  std::string text;
+  std::vector<ShownToken> shown;  // only when logprobs are asked for
+  std::vector<int32_t> token_ids;
+  std::optional<AnswerEnd> end;
+};
+
+class Answer {
+ public:
+  Answer(std::shared_ptr<const Tokenizer> tokenizer, const AnswerParams& params,
+         const std::vector<int32_t>& end_tokens);
+
+  /// For events without an error. After the end there is nothing more to take.
+  AnswerPiece take(const TokenEvent& event);
+  bool ended() const { return ended_; }
+  int32_t tokens() const { return tokens_; }
+
+ private:
+  void add_token(const TokenEvent& event, size_t index, AnswerPiece& piece);
+  void show(std::string text, AnswerPiece& piece);
+  AnswerEnd end_of(const TokenEvent& event) const;
+
+  const AnswerParams& params_;
+  const std::vector<int32_t>& end_tokens_;
+  Detokenizer detokenizer_;
+  StopMatcher stops_;
+  std::vector<ShownToken> pending_;      // tokens whose text is still held back
+  std::vector<int64_t> pending_starts_;  // for each: bytes of text before it
+  int64_t made_bytes_ = 0;               // text that came out of the detokenizer
+  int64_t made_characters_ = 0;
+  int64_t shown_bytes_ = 0;
+  int32_t tokens_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace quern

@@ -1,0 +1,275 @@
+// Messages of a chat request -> tokens, by the model's chat template.
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+
+#include "server/openai/generation.h"
+
+namespace quern {
+namespace {
+
+constexpr size_t kMaxMessages = 65'536;
+constexpr size_t kMaxParts = 65'536;
+
+/// Variables that belong to the server; `chat_template_kwargs` may not set them.
+constexpr std::array<std::string_view, 13> kReserved = {"messages",
+                                                        "tools",
+                                                        "documents",
+                                                        "add_generation_prompt",
+                                                        "continue_final_message",
+                                                        "bos_token",
+                                                        "eos_token",
+                                                        "pad_token",
+                                                        "unk_token",
+                                                        "chat_template",
+                                                        "tokenize",
+                                                        "strftime_now",
+                                                        "raise_exception"};
+
+struct Conversation {
+  Json messages = Json(Json::Array{});
+  size_t bytes = 0;
+  std::string last_content;
+  std::string last_role;
+};
+
+std::optional<ApiError> add_part(const Json& part, const std::string& path, std::string& text) {
+  if (!part.is_object()) {
+    return ApiError{400,
+                    fmt::format("Invalid type for '{}': expected an object, but got {} instead.", path, part.kind()),
+                    "invalid_type", path};
+  }
+  const auto type = part.string("type");
+  if (!type)
+    return ApiError{400, fmt::format("Missing required parameter: '{}.type'.", path), "missing_required_parameter",
+                    path + ".type"};
+  const std::string_view member = *type == "refusal" ? "refusal" : "text";
+  if (*type != "text" && *type != "refusal" && *type != "input_text" && *type != "output_text") {
+    const bool known = *type == "image_url" || *type == "input_audio" || *type == "file" || *type == "video_url" ||
+                       *type == "audio_url";
+    return ApiError{400, fmt::format("Content of type '{}' is not supported by this model.", type->substr(0, 64)),
+                    known ? "unsupported_parameter" : "invalid_value", path + ".type"};
+  }
+  const Json* content = part.present(member);
+  if (content == nullptr || !content->is_string()) {
+    return ApiError{400, fmt::format("Invalid type for '{}.{}': expected a string.", path, member), "invalid_type",
+                    fmt::format("{}.{}", path, member)};
+  }
+  if (!text.empty()) text += '\n';
+  text += content->as_string();
+  return std::nullopt;
+}
+
+/// Text parts are joined by line breaks.
+Checked<std::string> read_content(const Json& message, const std::string& path, bool optional) {
+  const Json* content = message.present("content");
+  if (content == nullptr) {
+    if (optional) return std::string();
+    return ApiError{400, fmt::format("Missing required parameter: '{}.content'.", path), "missing_required_parameter",
+                    path + ".content"};
+  }
+  if (content->is_string()) return content->as_string();
+  if (!content->is_array()) {
+    return ApiError{
+        400,
+        fmt::format("Invalid type for '{}.content': expected a string or an array of parts, but got {} instead.", path,
+                    content->kind()),
+        "invalid_type", path + ".content"};
+  }
+  if (content->items().empty() || content->items().size() > kMaxParts) {
+    return ApiError{400, fmt::format("Invalid '{}.content': expected 1 to {} parts.", path, kMaxParts), "invalid_value",
+                    path + ".content"};
+  }
+  std::string text;
+  for (size_t i = 0; i < content->items().size(); ++i) {
+    if (auto error = add_part(content->items()[i], fmt::format("{}.content[{}]", path, i), text)) return *error;
+  }
+  return text;
+}
+
+/// Calls in the history: most templates want the arguments as an object; text that is no JSON stays text.
+Checked<Json> read_calls(const Json& calls, const std::string& path) {
+  Json out(Json::Array{});
+  const ApiError wrong{400, fmt::format("Invalid type for '{}.tool_calls': expected an array of function calls.", path),
+                       "invalid_type", path + ".tool_calls"};
+  if (!calls.is_array()) return wrong;
+  for (const Json& call : calls.items()) {
+    const Json* function = call.present("function");
+    if (function == nullptr || !function->string("name")) return wrong;
+    Json copy = call;
+    Json named = *function;
+    if (const auto arguments = function->string("arguments")) {
+      auto parsed = Json::parse(arguments->empty() ? "{}" : *arguments);
+      if (parsed.ok()) named.set("arguments", std::move(parsed).value());
+    }
+    copy.set("function", std::move(named));
+    if (!copy.has("type")) copy.set("type", "function");
+    out.items().push_back(std::move(copy));
+  }
+  return out;
+}
+
+std::optional<ApiError> copy_strings(const Json& message, const std::string& path, Json& out) {
+  for (const std::string_view name : {"name", "tool_call_id", "reasoning", "reasoning_content", "refusal"}) {
+    const Json* value = message.present(name);
+    if (value == nullptr) continue;
+    if (!value->is_string()) {
+      const std::string full = fmt::format("{}.{}", path, name);
+      return ApiError{400,
+                      fmt::format("Invalid type for '{}': expected a string, but got {} instead.", full, value->kind()),
+                      "invalid_type", full};
+    }
+    if (name == "reasoning") {
+      out.set("reasoning_content", *value);
+    } else if (name != "refusal") {
+      out.set(name, *value);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> add_message(const Json& message, const std::string& path, bool knows_developer,
+                                    Conversation& conversation) {
+  if (!message.is_object()) {
+    return ApiError{400,
+                    fmt::format("Invalid type for '{}': expected an object, but got {} instead.", path, message.kind()),
+                    "invalid_type", path};
+  }
+  const auto role = message.string("role");
+  if (!role)
+    return ApiError{400, fmt::format("Missing required parameter: '{}.role'.", path), "missing_required_parameter",
+                    path + ".role"};
+  static constexpr std::array<std::string_view, 6> roles = {"system",    "developer", "user",
+                                                            "assistant", "tool",      "function"};
+  if (std::find(roles.begin(), roles.end(), *role) == roles.end()) {
+    return ApiError{
+        400, fmt::format("Invalid value: '{}'. Supported values are: {}.", role->substr(0, 64), fmt::join(roles, ", ")),
+        "invalid_value", path + ".role"};
+  }
+  if (*role == "tool" && !message.string("tool_call_id")) {
+    return ApiError{400, fmt::format("Missing required parameter: '{}.tool_call_id'.", path),
+                    "missing_required_parameter", path + ".tool_call_id"};
+  }
+  Json out;
+  out.set("role", *role == "developer" && !knows_developer ? "system" : *role);
+  const Json* calls = message.present("tool_calls");
+  auto content =
+      read_content(message, path, *role == "assistant" && (calls != nullptr || message.present("refusal") != nullptr));
+  if (!content.ok()) return std::move(content).error();
+  conversation.bytes += content.value().size();
+  conversation.last_content = content.value();
+  conversation.last_role = *role;
+  out.set("content", std::move(content).value());
+  if (auto error = copy_strings(message, path, out)) return error;
+  if (calls != nullptr) {
+    auto read = read_calls(*calls, path);
+    if (!read.ok()) return std::move(read).error();
+    out.set("tool_calls", std::move(read).value());
+  }
+  conversation.messages.items().push_back(std::move(out));
+  return std::nullopt;
+}
+
+Checked<Conversation> read_messages(Fields& fields, bool knows_developer) {
+  const Json::Array* messages = fields.array("messages", kMaxMessages);
+  if (fields.failed()) return *fields.error();
+  if (messages == nullptr)
+    return ApiError{400, "Missing required parameter: 'messages'.", "missing_required_parameter", "messages"};
+  if (messages->empty())
+    return ApiError{400, "Invalid 'messages': expected at least one message.", "invalid_value", "messages"};
+  Conversation conversation;
+  for (size_t i = 0; i < messages->size(); ++i) {
+    if (auto error = add_message((*messages)[i], fmt::format("messages[{}]", i), knows_developer, conversation))
+      return *error;
+  }
+  return conversation;
+}
+
+/// Adds the client's variables; what belongs to the server is refused.
+void add_variables(Fields& fields, Json& variables) {
+  if (const auto effort =
+          fields.choice("reasoning_effort", {"none", "minimal", "low", "medium", "high", "xhigh", "max"})) {
+    variables.set("reasoning_effort", *effort);
+    if (*effort == "none") variables.set("enable_thinking", false);
+  }
+  const Json* extra = fields.object("chat_template_kwargs");
+  if (extra == nullptr) return;
+  for (const auto& [name, value] : extra->members()) {
+    if (std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end()) {
+      return fields.invalid("chat_template_kwargs", "invalid_value",
+                            fmt::format("Invalid 'chat_template_kwargs': '{}' cannot be set by a request.", name));
+    }
+    variables.set(name, value);
+  }
+}
+
+/// Ends the text with the content of the last message, so that the model goes on with it.
+std::optional<ApiError> cut_after_content(std::string content, std::vector<TextPiece>& pieces) {
+  const auto blank = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+  while (!content.empty() && blank(content.back())) content.pop_back();
+  const size_t at = join(pieces).rfind(content);
+  if (content.empty() || at == std::string::npos) {
+    return ApiError{400, "The chat template does not keep the last message as it is, so it cannot be continued.",
+                    "invalid_value", "continue_final_message"};
+  }
+  size_t left = at + content.size();
+  for (TextPiece& piece : pieces) {
+    piece.text.resize(std::min(piece.text.size(), left));
+    left -= piece.text.size();
+  }
+  return std::nullopt;
+}
+
+Json base_variables(const TextModel& model) {
+  Json variables = model.options.template_variables;
+  const auto set = [&](std::string_view name, std::optional<int32_t> id) {
+    if (id && !variables.has(name)) variables.set(name, std::string(model.tokenizer->token_text(*id)));
+  };
+  set("bos_token", model.tokenizer->bos());
+  set("eos_token", model.tokenizer->eos());
+  return variables;
+}
+
+}  // namespace
+
+Checked<std::vector<int32_t>> render_conversation(Fields& fields, const TextModel& model, const AnswerParams& params) {
+  const bool add_special = fields.boolean("add_special_tokens").value_or(false);
+  const auto add_prompt = fields.boolean("add_generation_prompt");
+  const bool go_on = fields.boolean("continue_final_message").value_or(false);
+  if (go_on && add_prompt.value_or(false)) {
+    fields.invalid("continue_final_message", "invalid_value",
+                   "'continue_final_message' and 'add_generation_prompt' cannot both be true.");
+  }
+  const auto& chat_template = model.chat_template;
+  const bool knows_developer = chat_template && chat_template->source().find("developer") != std::string::npos;
+  Json variables = base_variables(model);
+  add_variables(fields, variables);
+  auto conversation = read_messages(fields, knows_developer);
+  if (fields.failed()) return *fields.error();
+  if (!conversation.ok()) return std::move(conversation).error();
+  if (!chat_template)
+    return ApiError{400,
+                    "This model has no chat template: use /v1/completions, or start the server with --chat-template.",
+                    "unsupported_value", "messages"};
+  if (auto error = check_text_size(model, conversation.value().bytes, params, "messages")) return *error;
+
+  Conversation& talk = conversation.value();
+  if (go_on && talk.last_role != "assistant") {
+    return ApiError{400, "'continue_final_message' needs an assistant message at the end.", "invalid_value",
+                    "continue_final_message"};
+  }
+  variables.set("messages", std::move(talk.messages));
+  variables.set("add_generation_prompt", add_prompt.value_or(!go_on));
+  auto pieces = chat_template->render(variables, {"bos_token", "eos_token", "pad_token", "unk_token"});
+  if (!pieces.ok())
+    return ApiError{400, fmt::format("The chat template refuses these messages: {}.", pieces.error().message),
+                    "invalid_value", "messages"};
+  if (go_on) {
+    if (auto error = cut_after_content(talk.last_content, pieces.value())) return *error;
+  }
+  auto tokens = model.tokenizer->encode_pieces(pieces.value(), add_special);
+  if (!tokens.ok()) return ApiError{400, tokens.error().message, "invalid_value", "messages"};
+  return std::move(tokens).value();
+}
+
+}  // namespace quern

@@ -1,0 +1,63 @@
+#include "server/openai/errors.h"
+
+#include "base/json.h"
+
+namespace quern {
+namespace {
+
+void append_member(std::string& out, std::string_view name, const std::string& value) {
+  append_json_string(out, name);
+  out += ':';
+  if (value.empty()) {
+    out += "null";
+  } else {
+    append_json_string(out, value);
+  }
+}
+
+}  // namespace
+
+std::string error_body(const ApiError& error) {
+  std::string out = R"({"error":{"message":)";
+  append_json_string(out, error.message);
+  out += ',';
+  append_member(out, "type", error.type);
+  out += ',';
+  append_member(out, "param", error.param);
+  out += ',';
+  append_member(out, "code", error.code);
+  out += "}}";
+  return out;
+}
+
+HttpResponse error_response(const ApiError& error) {
+  HttpResponse response{error.status, {{"Content-Type", "application/json"}}, error_body(error)};
+  if (error.retry_after_s > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+ApiError plain_error(int status, std::string message) {
+  ApiError error{status, std::move(message)};
+  if (status == 429) {
+    error.type = "rate_limit_error";
+    error.code = "rate_limit_exceeded";
+    error.retry_after_s = 1;
+  } else if (status == 503) {
+    error.type = "server_error";
+    error.code = "service_unavailable";
+    error.retry_after_s = 5;
+  } else if (status == 504) {
+    error.type = "timeout";
+    error.code = "timeout";
+  } else if (status >= 500) {
+    error.type = "server_error";
+  }
+  return error;
+}
+
+ApiError unsupported(std::string param, std::string message) {
+  return {400, std::move(message), "unsupported_parameter", std::move(param)};
+}
+
+}  // namespace quern

@@ -1,0 +1,86 @@
+// Generation: a request for text that has been checked and turned into tokens; what chat and completions share. Values.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/openai/errors.h"
+#include "server/openai/fields.h"
+#include "server/options.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace quern {
+
+/// What is needed to turn text into tokens. Immutable; any thread.
+struct TextModel {
+  ServerOptions options;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;  // may be absent
+  size_t longest_token_bytes = 1;
+
+  int32_t vocab_size() const { return options.vocab_size > 0 ? options.vocab_size : tokenizer->size(); }
+};
+
+/// How to answer, as asked.
+struct AnswerParams {
+  SamplingParams sampling;
+  std::optional<int64_t> seed;
+  std::optional<int32_t> max_tokens;
+  int32_t min_tokens = 0;
+  int32_t n = 1;
+  std::vector<std::string> stops;
+  std::vector<int32_t> stop_tokens;
+  bool include_stop = false;
+  bool ignore_eos = false;
+  bool skip_special = true;
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+  bool return_token_ids = false;
+  bool tokens_as_ids = false;
+  int32_t priority = 0;
+  std::string cache_salt;
+};
+
+struct Prompt {
+  std::vector<int32_t> tokens;
+  std::string echo;        // text that the answer starts with
+  int32_t max_tokens = 0;  // what is asked, cut to what the context holds
+};
+
+struct Generation {
+  bool chat = false;
+  std::string model;  // as the client called it
+  AnswerParams params;
+  std::vector<Prompt> prompts;
+  std::vector<std::string> unknown_fields;
+  std::string request_id;  // from the body; "" when it says none
+};
+
+/// The body as a JSON object.
+Checked<Json> parse_body(std::string_view body);
+/// The model's name, checked; the first served one when the field is absent.
+std::string read_model(Fields& fields, const ServerOptions& options);
+AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t min_max_tokens);
+/// Last: unknown fields are noted, or refused when the operator wants so.
+void read_unknown(Fields& fields, const ServerOptions& options, std::vector<std::string>& unknown);
+
+/// Refuses text that is certainly too long, before it is tokenized.
+std::optional<ApiError> check_text_size(const TextModel& model, size_t bytes, const AnswerParams& params,
+                                        std::string_view param);
+/// Cuts max_tokens to the context, or says that the prompt does not fit. `fallback`: when nothing is asked for.
+std::optional<ApiError> fit_prompt(const TextModel& model, const AnswerParams& params, std::optional<int32_t> fallback,
+                                   std::string_view param, Prompt& prompt);
+
+Checked<Generation> parse_chat(std::string_view body, const TextModel& model);
+Checked<Generation> parse_completion(std::string_view body, const TextModel& model);
+
+/// The tokens of a conversation; reads `messages` and what concerns the template.
+Checked<std::vector<int32_t>> render_conversation(Fields& fields, const TextModel& model, const AnswerParams& params);
+
+}  // namespace quern

@@ -1,0 +1,84 @@
+#include "server/openai/tokens.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace quern {
+namespace {
+
+constexpr size_t kMaxIds = size_t{1} << 24;
+
+Checked<std::vector<int32_t>> read_text(Fields& fields, const TextModel& model) {
+  const auto prompt = fields.string("prompt");
+  const auto content = fields.string("content");
+  const bool add_special = fields.boolean("add_special_tokens").value_or(true);
+  if (fields.failed()) return *fields.error();
+  if (!prompt && !content)
+    return ApiError{400, "Missing required parameter: 'prompt' or 'messages'.", "missing_required_parameter", "prompt"};
+  auto tokens = model.tokenizer->encode(prompt ? *prompt : *content, {.add_special = add_special});
+  if (!tokens.ok()) return ApiError{400, tokens.error().message, "invalid_value", prompt ? "prompt" : "content"};
+  return std::move(tokens).value();
+}
+
+Json describe(const std::string& name, const ServerOptions& options, int64_t created) {
+  Json model;
+  model.set("id", name).set("object", "model").set("created", created).set("owned_by", "quern");
+  model.set("root", options.model_root.empty() ? name : options.model_root).set("parent", nullptr);
+  model.set("max_model_len", int64_t{options.max_model_len}).set("permission", Json::Array{});
+  return model;
+}
+
+}  // namespace
+
+Checked<std::string> tokenize(std::string_view body, const TextModel& model) {
+  ASSIGN_OR_RETURN(const Json json, parse_body(body));
+  Fields fields(json);
+  read_model(fields, model.options);
+  const bool with_texts = fields.boolean("return_token_strs").value_or(false);
+  if (fields.failed()) return *fields.error();
+  AnswerParams params;
+  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, json.present("messages") != nullptr
+                                                          ? render_conversation(fields, model, params)
+                                                          : read_text(fields, model));
+  Json out;
+  Json ids(Json::Array{});
+  Json texts(Json::Array{});
+  for (const int32_t id : tokens) {
+    ids.items().emplace_back(int64_t{id});
+    if (with_texts) texts.items().emplace_back(std::string(model.tokenizer->token_text(id)));
+  }
+  out.set("count", static_cast<int64_t>(tokens.size())).set("max_model_len", int64_t{model.options.max_model_len});
+  out.set("tokens", std::move(ids));
+  out.set("token_strs", with_texts ? std::move(texts) : Json());
+  return out.dump();
+}
+
+Checked<std::string> detokenize(std::string_view body, const TextModel& model) {
+  ASSIGN_OR_RETURN(const Json json, parse_body(body));
+  Fields fields(json);
+  read_model(fields, model.options);
+  const auto tokens = fields.token_ids("tokens", model.vocab_size(), kMaxIds);
+  if (!tokens) fields.invalid("tokens", "missing_required_parameter", "Missing required parameter: 'tokens'.");
+  if (fields.failed()) return *fields.error();
+  const std::string text = model.tokenizer->decode(*tokens, false);
+  return Json().set("prompt", text).set("content", text).dump();
+}
+
+std::string list_models(const ServerOptions& options, int64_t created) {
+  Json list(Json::Array{});
+  for (const std::string& name : options.model_names) list.items().push_back(describe(name, options, created));
+  return Json().set("object", "list").set("data", std::move(list)).dump();
+}
+
+Checked<std::string> describe_model(std::string_view name, const ServerOptions& options, int64_t created) {
+  const auto& names = options.model_names;
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    return ApiError{
+        404,
+        fmt::format("The model `{}` does not exist. This server has: {}.", name.substr(0, 256), fmt::join(names, ", ")),
+        "model_not_found", "model"};
+  }
+  return describe(std::string(name), options, created).dump();
+}
+
+}  // namespace quern

@@ -1,0 +1,20 @@
+// /tokenize, /detokenize and /v1/models: the answers that need no engine. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/openai/errors.h"
+#include "server/openai/generation.h"
+
+namespace quern {
+
+/// Bodies of answers.
+Checked<std::string> tokenize(std::string_view body, const TextModel& model);
+Checked<std::string> detokenize(std::string_view body, const TextModel& model);
+std::string list_models(const ServerOptions& options, int64_t created);
+Checked<std::string> describe_model(std::string_view name, const ServerOptions& options, int64_t created);
+
+}  // namespace quern

@@ -1,0 +1,283 @@
+#include "server/openai/wire.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <iterator>
+
+#include "base/json.h"
+
+namespace quern {
+namespace {
+
+constexpr double kLeastLogprob = -9999.0;
+
+void append(std::string& out, std::string_view text) { out += text; }
+void append_integer(std::string& out, int64_t value) { fmt::format_to(std::back_inserter(out), "{}", value); }
+
+void append_logprob(std::string& out, float value) {
+  append_json_number(out, std::isfinite(value) ? std::min(0.0, static_cast<double>(value)) : kLeastLogprob);
+}
+
+void append_ids(std::string& out, const std::vector<int32_t>& ids) {
+  out += '[';
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) out += ',';
+    append_integer(out, ids[i]);
+  }
+  out += ']';
+}
+
+void append_end(std::string& out, const AnswerEnd* end) {
+  append(out, R"(,"finish_reason":)");
+  if (end == nullptr) return append(out, "null");
+  append_json_string(out, end->reason);
+  append(out, R"(,"stop_reason":)");
+  if (end->stop_string) {
+    append_json_string(out, *end->stop_string);
+  } else if (end->stop_token) {
+    append_integer(out, *end->stop_token);
+  } else {
+    append(out, "null");
+  }
+}
+
+/// Bytes as a list; what a client joins to get the text back.
+void append_bytes(std::string& out, std::string_view bytes) {
+  out += '[';
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i > 0) out += ',';
+    append_integer(out, static_cast<unsigned char>(bytes[i]));
+  }
+  out += ']';
+}
+
+}  // namespace
+
+void append_usage(std::string& out, const Usage& usage) {
+  fmt::format_to(
+      std::back_inserter(out),
+      R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}}}})",
+      usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
+}
+
+int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+}
+
+Wire::Wire(const Generation& generation, const Tokenizer& tokenizer, const Identity& identity)
+    : generation_(generation), tokenizer_(tokenizer) {
+  const auto head = [&](std::string_view object) {
+    std::string out = R"({"id":)";
+    append_json_string(out, identity.id);
+    append(out, R"(,"object":)");
+    append_json_string(out, object);
+    append(out, R"(,"created":)");
+    append_integer(out, identity.created);
+    append(out, R"(,"model":)");
+    append_json_string(out, generation.model);
+    append(out, R"(,"system_fingerprint":)");
+    append_json_string(out, identity.fingerprint);
+    append(out, R"(,"choices":[)");
+    return out;
+  };
+  whole_head_ = head(generation.chat ? "chat.completion" : "text_completion");
+  chunk_head_ = "data: " + head(generation.chat ? "chat.completion.chunk" : "text_completion");
+}
+
+void Wire::begin_chunk(std::string& out, int32_t index) const {
+  append(out, chunk_head_);
+  append(out, R"({"index":)");
+  append_integer(out, index);
+}
+
+void Wire::end_chunk(std::string& out, const AnswerEnd* end, const std::vector<int32_t>* token_ids,
+                     const Usage& usage) const {
+  append_end(out, end);
+  if (generation_.params.return_token_ids && token_ids != nullptr) {
+    append(out, R"(,"token_ids":)");
+    append_ids(out, *token_ids);
+  }
+  append(out, "}]");
+  if (generation_.params.continuous_usage) {
+    append(out, R"(,"usage":)");
+    append_usage(out, usage);
+  } else if (generation_.params.include_usage) {
+    append(out, R"(,"usage":null)");
+  }
+  append(out, "}\n\n");
+}
+
+void Wire::first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) const {
+  if (!generation_.chat && prompt.echo.empty() && !generation_.params.return_token_ids) return;
+  begin_chunk(out, index);
+  if (generation_.chat) {
+    append(out, R"(,"delta":{"role":"assistant","content":"","refusal":null})");
+  } else {
+    append(out, R"(,"text":)");
+    append_json_string(out, prompt.echo);
+  }
+  append(out, R"(,"logprobs":null)");
+  if (generation_.params.return_token_ids) {
+    append(out, R"(,"prompt_token_ids":)");
+    append_ids(out, prompt.tokens);
+  }
+  end_chunk(out, nullptr, nullptr, usage);
+}
+
+void Wire::chunk(std::string& out, int32_t index, const AnswerPiece& piece, const Usage& usage) const {
+  const bool ids = generation_.params.return_token_ids && !piece.token_ids.empty();
+  const bool text = !piece.text.empty() || !piece.shown.empty() || ids;
+  const AnswerEnd* end = piece.end ? &*piece.end : nullptr;
+  if (generation_.chat) {
+    if (text) {
+      begin_chunk(out, index);
+      append(out, R"(,"delta":{"content":)");
+      append_json_string(out, piece.text);
+      append(out, R"(},"logprobs":)");
+      append_logprobs(out, piece.shown);
+      end_chunk(out, nullptr, &piece.token_ids, usage);
+    }
+    if (end == nullptr) return;
+    begin_chunk(out, index);
+    append(out, R"(,"delta":{},"logprobs":null)");
+    return end_chunk(out, end, nullptr, usage);
+  }
+  if (!text && end == nullptr) return;
+  begin_chunk(out, index);
+  append(out, R"(,"text":)");
+  append_json_string(out, piece.text);
+  append(out, R"(,"logprobs":)");
+  append_logprobs(out, piece.shown);
+  end_chunk(out, end, &piece.token_ids, usage);
+}
+
+void Wire::usage_chunk(std::string& out, const Usage& usage) const {
+  append(out, chunk_head_);
+  append(out, R"(],"usage":)");
+  append_usage(out, usage);
+  append(out, "}\n\n");
+}
+
+std::string Wire::whole(const std::vector<WholeChoice>& choices, const Usage& usage) const {
+  std::string out = whole_head_;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (i > 0) out += ',';
+    append_choice(out, static_cast<int32_t>(i), choices[i]);
+  }
+  append(out, R"(],"usage":)");
+  append_usage(out, usage);
+  if (generation_.chat && generation_.params.return_token_ids) {
+    append(out, R"(,"prompt_token_ids":)");
+    append_ids(out, generation_.prompts.front().tokens);
+  }
+  out += '}';
+  return out;
+}
+
+void Wire::append_choice(std::string& out, int32_t index, const WholeChoice& choice) const {
+  append(out, R"({"index":)");
+  append_integer(out, index);
+  const Prompt& prompt = generation_.prompts[static_cast<size_t>(index / generation_.params.n)];
+  if (generation_.chat) {
+    append(out, R"(,"message":{"role":"assistant","content":)");
+    append_json_string(out, choice.text);
+    append(out, R"(,"refusal":null})");
+  } else {
+    append(out, R"(,"text":)");
+    append_json_string(out, prompt.echo + choice.text);
+  }
+  append(out, R"(,"logprobs":)");
+  append_logprobs(out, choice.shown);
+  append_end(out, &choice.end);
+  if (generation_.params.return_token_ids) {
+    if (!generation_.chat) {
+      append(out, R"(,"prompt_token_ids":)");
+      append_ids(out, prompt.tokens);
+    }
+    append(out, R"(,"token_ids":)");
+    append_ids(out, choice.token_ids);
+  }
+  out += '}';
+}
+
+void Wire::append_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
+  if (generation_.params.sampling.logprobs < 0) return append(out, "null");
+  if (generation_.chat) return append_chat_logprobs(out, shown);
+  append_completion_logprobs(out, shown);
+}
+
+void Wire::append_token(std::string& out, int32_t id) const {
+  if (generation_.params.tokens_as_ids) return append_json_string(out, fmt::format("token_id:{}", id));
+  append_json_string(out, token_bytes(id));
+}
+
+void Wire::append_scored(std::string& out, int32_t id, float logprob) const {
+  append(out, R"({"token":)");
+  append_token(out, id);
+  append(out, R"(,"logprob":)");
+  append_logprob(out, logprob);
+  append(out, R"(,"bytes":)");
+  append_bytes(out, token_bytes(id));
+}
+
+void Wire::append_chat_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
+  append(out, R"({"content":[)");
+  for (size_t i = 0; i < shown.size(); ++i) {
+    if (i > 0) out += ',';
+    append_scored(out, shown[i].id, shown[i].logprobs.chosen);
+    append(out, R"(,"top_logprobs":[)");
+    const auto& top = shown[i].logprobs.top;
+    for (size_t k = 0; k < top.size(); ++k) {
+      if (k > 0) out += ',';
+      append_scored(out, top[k].first, top[k].second);
+      out += '}';
+    }
+    append(out, "]}");
+  }
+  append(out, R"(],"refusal":null})");
+}
+
+/// The best tokens, and the chosen one when it is not among them.
+void Wire::append_best(std::string& out, const ShownToken& token) const {
+  bool chosen = false;
+  out += '{';
+  for (const auto& [id, logprob] : token.logprobs.top) {
+    chosen = chosen || id == token.id;
+    append_token(out, id);
+    out += ':';
+    append_logprob(out, logprob);
+    out += ',';
+  }
+  if (!chosen) {
+    append_token(out, token.id);
+    out += ':';
+    append_logprob(out, token.logprobs.chosen);
+    out += ',';
+  }
+  out.back() = '}';
+}
+
+void Wire::append_completion_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
+  const auto list = [&](std::string_view name, auto&& item) {
+    append_json_string(out, name);
+    append(out, ":[");
+    for (size_t i = 0; i < shown.size(); ++i) {
+      if (i > 0) out += ',';
+      item(shown[i]);
+    }
+    out += ']';
+  };
+  out += '{';
+  list("tokens", [&](const ShownToken& token) { append_token(out, token.id); });
+  out += ',';
+  list("token_logprobs", [&](const ShownToken& token) { append_logprob(out, token.logprobs.chosen); });
+  out += ',';
+  list("top_logprobs", [&](const ShownToken& token) { append_best(out, token); });
+  out += ',';
+  list("text_offset", [&](const ShownToken& token) { append_integer(out, token.text_offset); });
+  out += '}';
+}
+
+}  // namespace quern

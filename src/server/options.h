@@ -1,0 +1,52 @@
+// ServerOptions: what the operator decides about the server, and what the loaded model says of itself. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/request.h"
+#include "net/http_server.h"
+
+namespace quern {
+
+/// What a request gets that says nothing; from generation_config.json.
+struct GenerationDefaults {
+  SamplingParams sampling;
+  std::optional<int32_t> max_tokens;
+};
+
+struct ServerOptions {
+  HttpServerOptions http;  // its two callbacks are set by the server
+
+  std::vector<std::string> model_names;  // what clients may send as `model`; the first one labels metrics
+  std::string model_root;                // path or id of the model, as /v1/models shows it
+  std::string version = "0";
+
+  std::vector<std::string> api_keys;  // none: everybody may ask
+  bool metrics_auth = false;
+  bool strict_params = false;  // unknown fields are errors
+  std::vector<std::string> allowed_origins{"*"};
+  std::vector<std::string> allowed_hosts;  // further names for a server on the loopback interface; "*": any
+
+  int32_t max_model_len = 0;        // tokens of prompt and answer together
+  int32_t vocab_size = 0;           // ids below are legal; 0: the tokenizer's size
+  std::vector<int32_t> end_tokens;  // end an answer unless ignore_eos
+  GenerationDefaults defaults;
+  Json template_variables;  // object: what every chat template rendering sees, unless the request says otherwise
+
+  int32_t max_logprobs = 20;
+  int32_t max_choices = 256;  // prompts x n of one request
+  int32_t max_stop_strings = 4;
+  int32_t text_threads = 2;
+  int32_t max_queued_texts = 1024;  // requests that wait for a text thread
+  int32_t block_tokens = 16;        // shown by vllm:cache_config_info
+
+  double watchdog_timeout_s = 60;                  // /health fails when work exists and no step ended for so long
+  double request_timeout_s = 0;                    // 0: none
+  std::chrono::milliseconds ping_interval{5'000};  // of SSE comments while there is nothing to say
+};
+
+}  // namespace quern

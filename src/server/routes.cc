@@ -1,0 +1,66 @@
+#include "server/routes.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace quern {
+namespace {
+
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+}  // namespace
+
+const Route kRoutes[kRouteCount] = {
+    {"/", "GET", Endpoint::root, Access::open},
+    {"/ping", "GET, POST", Endpoint::ping, Access::open},
+    {"/health", "GET", Endpoint::health, Access::open},
+    {"/health/live", "GET", Endpoint::live, Access::open},
+    {"/health/ready", "GET", Endpoint::health, Access::open},
+    {"/version", "GET", Endpoint::version, Access::open},
+    {"/metrics", "GET", Endpoint::metrics, Access::metrics},
+    {"/v1/models", "GET", Endpoint::models},
+    {"/v1/models/{id}", "GET", Endpoint::model},
+    {"/v1/chat/completions", "POST", Endpoint::chat, Access::keyed, true},
+    {"/v1/completions", "POST", Endpoint::completions, Access::keyed, true},
+    {"/tokenize", "POST", Endpoint::tokenize},
+    {"/detokenize", "POST", Endpoint::detokenize},
+};
+
+bool Route::allows(std::string_view method) const {
+  if (method == "HEAD") method = "GET";
+  return method == "GET" ? methods.starts_with("GET") : method == "POST" && methods.ends_with("POST");
+}
+
+std::string path_of(std::string_view target) {
+  if (const size_t scheme = target.find("://"); scheme != std::string_view::npos && !target.starts_with('/')) {
+    const size_t slash = target.find('/', scheme + 3);
+    target = slash == std::string_view::npos ? "/" : target.substr(slash);
+  }
+  target = target.substr(0, target.find_first_of("?#"));
+  std::string path;
+  for (size_t i = 0; i < target.size(); ++i) {
+    char c = target[i];
+    unsigned code = 0;
+    if (c == '%' && i + 2 < target.size() &&
+        std::from_chars(&target[i + 1], &target[i + 1] + 2, code, 16).ptr == &target[i + 1] + 2) {
+      c = static_cast<char>(code);
+      i += 2;
+    }
+    if (c == '/' && !path.empty() && path.back() == '/') continue;
+    path += c;
+  }
+  if (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+const Route* find_route(std::string_view path) {
+  if (path.starts_with(kModelPrefix)) path = "/v1/models/{id}";
+  const auto* found =
+      std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) { return route.path == path; });
+  return found == std::end(kRoutes) ? nullptr : found;
+}
+
+std::string_view model_in(std::string_view path) { return path.substr(std::min(path.size(), kModelPrefix.size())); }
+
+}  // namespace quern

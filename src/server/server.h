@@ -1,0 +1,38 @@
+// Server: OpenAI's HTTP API over an engine. Any thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "base/result.h"
+#include "server/options.h"
+#include "server/token_service.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace quern {
+
+class Server {
+ public:
+  /// `engine` must outlive the server. Without a chat template /v1/chat/completions is refused.
+  Server(ServerOptions options, TokenService& engine, std::shared_ptr<const Tokenizer> tokenizer,
+         std::shared_ptr<const ChatTemplate> chat_template);
+  /// Closes all connections; unfinished requests are cancelled.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Listens; from then on requests are answered.
+  Status start();
+  /// After start().
+  int port() const;
+  /// /health and new requests get 503 from now on; running ones go on. Returns when all are answered, or at the
+  /// deadline, when the rest end with an error. True when none had to.
+  bool drain(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  class Core;
+  std::shared_ptr<Core> core_;  // shared with sessions
+};
+
+}  // namespace quern

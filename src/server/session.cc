@@ -1,0 +1,326 @@
+#include "server/session.h"
+
+#include <chrono>
+#include <cstring>
+#include <fmt/format.h>
+#include <openssl/sha.h>
+#include <random>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace quern {
+namespace {
+
+constexpr std::string_view kDone = "data: [DONE]\n\n";
+
+std::string random_hex() {
+  thread_local std::random_device device;
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += fmt::format("{:08x}", device());
+  return text;
+}
+
+uint64_t random_seed() {
+  thread_local std::mt19937_64 engine{std::random_device{}()};
+  return engine();
+}
+
+/// 0 for no salt, else a hash that cannot be aimed at.
+uint64_t salt_number(const std::string& tenant, const std::string& salt) {
+  if (tenant.empty() && salt.empty()) return 0;
+  const std::string text = fmt::format("{}:{}{}", tenant.size(), tenant, salt);
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
+  uint64_t number = 0;
+  std::memcpy(&number, digest, sizeof number);
+  return number == 0 ? 1 : number;
+}
+
+Wire::Identity identity_of(bool chat, const ServerOptions& options) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return {(chat ? "chatcmpl-" : "cmpl-") + random_hex(), "quern-" + options.version,
+          std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<Call> call, Generation generation, const SessionServices& services,
+                 std::function<void()> on_end)
+    : call_(std::move(call)),
+      generation_(std::move(generation)),
+      services_(services),
+      on_end_(std::move(on_end)),
+      wire_(generation_, *services.text.tokenizer, identity_of(generation_.chat, services.text.options)),
+      first_request_(
+          services.next_request.fetch_add(generation_.prompts.size() * static_cast<size_t>(generation_.params.n))) {
+  for (size_t p = 0; p < generation_.prompts.size(); ++p) {
+    usage_.prompt_tokens += static_cast<int64_t>(generation_.prompts[p].tokens.size());
+    for (int32_t k = 0; k < generation_.params.n; ++k) {
+      choices_.emplace_back(Answer(services.text.tokenizer, generation_.params, services_.text.options.end_tokens),
+                            static_cast<int32_t>(p));
+    }
+  }
+  open_choices_ = choices_.size();
+  services_.metrics.streams_open.fetch_add(1);
+}
+
+Session::~Session() {
+  services_.metrics.streams_open.fetch_sub(1);
+  on_end_();
+}
+
+void Session::start() {
+  call_->responder->on_disconnect([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->disconnected();
+  });
+  call_->responder->post([self = shared_from_this()] { self->submit_all(); });
+}
+
+void Session::abort(ApiError error) {
+  call_->responder->post([self = shared_from_this(), moved = std::move(error)] { self->fail(moved); });
+}
+
+void Session::deliver(TokenEvent event) {
+  if (event.finish) services_.live_requests.fetch_sub(1);
+  call_->responder->post([self = shared_from_this(), moved = std::move(event)] { self->take(moved); });
+}
+
+void Session::submit_all() {
+  if (ended_) return;
+  services_.metrics.n.observe(generation_.params.n);
+  if (generation_.params.max_tokens == 0) return answer_without_engine();
+  const auto interval = services_.text.options.ping_interval;
+  if (generation_.params.stream && interval.count() > 0) {
+    call_->responder->on_idle(interval, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->keep_alive();
+    });
+  }
+  for (int32_t i = 0; i < static_cast<int32_t>(choices_.size()); ++i) {
+    if (!submit(i)) return;
+  }
+}
+
+bool Session::submit(int32_t index) {
+  if (services_.live_requests.fetch_add(1) == 0) services_.work_since_us = now_us();
+  const SubmitResult result = services_.engine.submit(make_request(index));
+  if (result == SubmitResult::accepted) {
+    Choice& choice = choices_[static_cast<size_t>(index)];
+    choice.submitted = true;
+    services_.metrics.max_tokens.observe(generation_.prompts[static_cast<size_t>(choice.prompt)].max_tokens);
+    return true;
+  }
+  services_.live_requests.fetch_sub(1);
+  if (result == SubmitResult::queue_full) {
+    services_.metrics.count(Refusal::queue_full);
+    refuse(plain_error(429, "Too many requests are waiting; try again later."));
+  } else if (result == SubmitResult::too_long) {
+    services_.metrics.count(Refusal::too_long);
+    const ServerOptions& options = services_.text.options;
+    refuse(
+        {400,
+         fmt::format(
+             "This model's maximum context length is {} tokens. However, {} input tokens and their answer do not fit "
+             "into the server's memory for contexts.",
+             options.max_model_len, usage_.prompt_tokens),
+         "context_length_exceeded", generation_.chat ? "messages" : "prompt"});
+  } else {
+    services_.metrics.count(Refusal::draining);
+    refuse(plain_error(503, "The server is shutting down."));
+  }
+  return false;
+}
+
+Request Session::make_request(int32_t index) const {
+  const AnswerParams& params = generation_.params;
+  const ServerOptions& options = services_.text.options;
+  const Prompt& prompt = generation_.prompts[static_cast<size_t>(index / params.n)];
+  Request request;
+  request.id = RequestId{first_request_ + static_cast<uint64_t>(index)};
+  request.client = call_->principal.client;
+  request.prompt = prompt.tokens;
+  request.sampling = params.sampling;
+  request.sampling.seed =
+      params.seed ? static_cast<uint64_t>(*params.seed) + static_cast<uint64_t>(index % params.n) : random_seed();
+  request.max_tokens = prompt.max_tokens;
+  request.min_tokens = params.min_tokens;
+  if (!params.ignore_eos) request.end_tokens = options.end_tokens;
+  request.stop_tokens = params.stop_tokens;
+  request.priority = params.priority;
+  double timeout_s = options.request_timeout_s;
+  const std::string asked(call_->request.header("x-request-timeout-ms"));
+  const double asked_s = asked.empty() ? 0 : std::strtod(asked.c_str(), nullptr) / 1000;
+  if (asked_s > 0 && (timeout_s <= 0 || asked_s < timeout_s)) timeout_s = asked_s;
+  if (timeout_s > 0) request.deadline_us = call_->arrived_us + static_cast<int64_t>(timeout_s * 1e6);
+  request.cache_salt = salt_number(call_->principal.salt, params.cache_salt);
+  request.sink = std::const_pointer_cast<Session>(shared_from_this());
+  return request;
+}
+
+/// max_tokens 0: the echoed prompt is the whole answer.
+void Session::answer_without_engine() {
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].whole.end.reason = "length";
+    if (!generation_.params.stream) continue;
+    begin_stream();
+    AnswerPiece piece;
+    piece.end = AnswerEnd{"length", std::nullopt, std::nullopt};
+    wire_.first_chunk(out_, static_cast<int32_t>(i), generation_.prompts[static_cast<size_t>(choices_[i].prompt)],
+                      usage_);
+    wire_.chunk(out_, static_cast<int32_t>(i), piece, usage_);
+  }
+  open_choices_ = 0;
+  complete();
+}
+
+void Session::take(const TokenEvent& event) {
+  if (ended_) return;
+  const int32_t index = index_of(event.request);
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (event.finish) choice.submitted = false;
+  if (choice.answer.ended()) return;
+  if (event.finish == FinishReason::error || event.finish == FinishReason::cancelled ||
+      event.finish == FinishReason::deadline) {
+    return fail_from(event);
+  }
+  const bool first = choice.first_token_us == 0 && (!event.tokens.empty() || event.finish);
+  if (first && index % generation_.params.n == 0) usage_.cached_tokens += event.cached_tokens;
+  note_times(choice, event);
+  const int32_t before = choice.answer.tokens();
+  AnswerPiece piece = choice.answer.take(event);
+  const int32_t added = choice.answer.tokens() - before;
+  usage_.completion_tokens += added;
+  services_.metrics.generation_tokens.fetch_add(added, std::memory_order_relaxed);
+  if (piece.end) note_end(choice, event);
+  if (first && generation_.params.stream) {
+    begin_stream();
+    wire_.first_chunk(out_, index, generation_.prompts[static_cast<size_t>(choice.prompt)], usage_);
+  }
+  take_piece(index, std::move(piece));
+}
+
+void Session::take_piece(int32_t index, AnswerPiece piece) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (generation_.params.stream) {
+    wire_.chunk(out_, index, piece, usage_);
+  } else {
+    choice.whole.text += piece.text;
+    std::move(piece.shown.begin(), piece.shown.end(), std::back_inserter(choice.whole.shown));
+    choice.whole.token_ids.insert(choice.whole.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
+    if (piece.end) choice.whole.end = *piece.end;
+  }
+  if (piece.end) {
+    if (choice.submitted) services_.engine.cancel(RequestId{first_request_ + static_cast<uint64_t>(index)});
+    --open_choices_;
+    services_.metrics.count(std::string_view(piece.end->reason) == "length" ? Ended::length : Ended::stop);
+  }
+  if (open_choices_ == 0) return complete();
+  if (!out_.empty()) call_->responder->write(std::exchange(out_, {}));
+}
+
+void Session::note_times(Choice& choice, const TokenEvent& event) {
+  if (event.tokens.empty()) return;
+  const int64_t now = now_us();
+  Metrics& metrics = services_.metrics;
+  if (choice.first_token_us == 0) {
+    choice.first_token_us = now;
+    metrics.first_token_s.observe(static_cast<double>(now - call_->arrived_us) * 1e-6);
+    metrics.queue_s.observe(static_cast<double>(event.queued_us) * 1e-6);
+    metrics.prefill_s.observe(static_cast<double>(now - call_->arrived_us - event.queued_us) * 1e-6);
+    if (index_of(event.request) % generation_.params.n == 0) {  // as in usage: a prompt counts once
+      metrics.prompt_tokens.fetch_add(event.prompt_tokens, std::memory_order_relaxed);
+      metrics.cached_tokens.fetch_add(event.cached_tokens, std::memory_order_relaxed);
+    }
+  } else {
+    metrics.inter_token_s.observe_many(
+        static_cast<double>(now - choice.last_token_us) * 1e-6 / static_cast<double>(event.tokens.size()),
+        static_cast<int64_t>(event.tokens.size()));
+  }
+  choice.last_token_us = now;
+}
+
+void Session::note_end(const Choice& choice, const TokenEvent& event) {
+  const int64_t now = now_us();
+  const int32_t tokens = choice.answer.tokens();
+  const auto seconds = [](int64_t us) { return static_cast<double>(us) * 1e-6; };
+  Metrics& metrics = services_.metrics;
+  metrics.e2e_s.observe(seconds(now - call_->arrived_us));
+  metrics.inference_s.observe(seconds(now - call_->arrived_us - event.queued_us));
+  metrics.decode_s.observe(choice.first_token_us == 0 ? 0 : seconds(now - choice.first_token_us));
+  if (tokens > 1) metrics.token_mean_s.observe(seconds(now - choice.first_token_us) / (tokens - 1));
+  metrics.prompt_size.observe(event.prompt_tokens);
+  metrics.computed_size.observe(event.prompt_tokens - event.cached_tokens);
+  metrics.generation_size.observe(tokens);
+}
+
+void Session::fail_from(const TokenEvent& event) {
+  if (event.finish == FinishReason::deadline)
+    return fail(plain_error(504, "The request took longer than its deadline."));
+  if (event.finish == FinishReason::cancelled) return fail(plain_error(503, "The server is shutting down."));
+  log_error("{}: {}", call_->id, event.error);
+  fail(plain_error(500, "The engine could not finish this request."));
+}
+
+void Session::fail(const ApiError& error) {
+  if (ended_) return;
+  services_.metrics.count(error.status == 503 ? Ended::abort : Ended::error);
+  refuse(error);
+}
+
+void Session::refuse(const ApiError& error) {
+  if (streaming_) {
+    call_->responder->write(std::exchange(out_, {}) + "data: " + error_body(error) + "\n\n");
+    call_->responder->end();
+  } else {
+    call_->send(error);
+  }
+  end();
+}
+
+void Session::begin_stream() {
+  if (std::exchange(streaming_, true)) return;
+  call_->begin_events();
+}
+
+/// A comment, so that proxies do not take a long prefill for a dead connection.
+void Session::keep_alive() {
+  if (ended_) return;
+  begin_stream();
+  call_->responder->write(": ping\n\n");
+}
+
+void Session::disconnected() {
+  if (ended_) return;
+  services_.metrics.disconnected.fetch_add(1);
+  services_.metrics.count(Ended::abort);
+  log_info("{} the client went away after {} tokens", call_->id, usage_.completion_tokens);
+  end();
+}
+
+void Session::complete() {
+  if (streaming_) {
+    if (generation_.params.include_usage) wire_.usage_chunk(out_, usage_);
+    out_ += kDone;
+    call_->responder->write(std::exchange(out_, {}));
+    call_->responder->end();
+  } else {
+    std::vector<WholeChoice> choices;
+    for (Choice& choice : choices_) choices.push_back(std::move(choice.whole));
+    call_->send_json(wire_.whole(choices, usage_));
+  }
+  end();
+}
+
+void Session::end() {
+  ended_ = true;
+  cancel_rest();
+}
+
+void Session::cancel_rest() {
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (choices_[i].submitted) services_.engine.cancel(RequestId{first_request_ + i});
+    choices_[i].submitted = false;
+  }
+}
+
+}  // namespace quern

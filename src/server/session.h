@@ -1,0 +1,88 @@
+// Session: one generating request from its tokens to the end of its answer. Events come from the engine thread; all
+// else happens on the shard of the connection.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/call.h"
+#include "server/metrics.h"
+#include "server/openai/answer.h"
+#include "server/openai/generation.h"
+#include "server/openai/wire.h"
+#include "server/token_service.h"
+
+namespace quern {
+
+/// What sessions share; outlives them.
+struct SessionServices {
+  TokenService& engine;
+  Metrics& metrics;
+  const TextModel& text;
+  std::atomic<uint64_t>& next_request;
+  std::atomic<int32_t>& live_requests;  // submitted, last event not yet delivered
+  std::atomic<int64_t>& work_since_us;  // when live_requests last rose from 0
+};
+
+class Session final : public EventSink, public std::enable_shared_from_this<Session> {
+ public:
+  Session(std::shared_ptr<Call> call, Generation generation, const SessionServices& services,
+          std::function<void()> on_end);
+  ~Session() override;
+
+  /// Submits the requests; any thread.
+  void start();
+  /// Ends it with an error, if it has not ended; any thread.
+  void abort(ApiError error);
+  /// Thread: engine.
+  void deliver(TokenEvent event) override;
+
+ private:
+  struct Choice {
+    Choice(Answer made, int32_t prompt_index) : answer(std::move(made)), prompt(prompt_index) {}
+    Answer answer;
+    int32_t prompt;
+    WholeChoice whole;  // when not streaming
+    bool submitted = false;
+    int64_t first_token_us = 0;
+    int64_t last_token_us = 0;
+  };
+
+  void submit_all();
+  bool submit(int32_t index);
+  Request make_request(int32_t index) const;
+  void answer_without_engine();
+  void take(const TokenEvent& event);
+  void take_piece(int32_t index, AnswerPiece piece);
+  void note_times(Choice& choice, const TokenEvent& event);
+  void note_end(const Choice& choice, const TokenEvent& event);
+  void fail_from(const TokenEvent& event);
+  void fail(const ApiError& error);
+  void refuse(const ApiError& error);
+  void begin_stream();
+  void keep_alive();
+  void disconnected();
+  void complete();
+  void end();
+  void cancel_rest();
+  int32_t index_of(RequestId id) const { return static_cast<int32_t>(quern::index(id) - first_request_); }
+
+  const std::shared_ptr<Call> call_;
+  const Generation generation_;
+  const SessionServices services_;
+  const std::function<void()> on_end_;
+  const Wire wire_;
+  const uint64_t first_request_;
+  std::vector<Choice> choices_;
+  std::string out_;  // chunks of the event being taken
+  Usage usage_;
+  size_t open_choices_ = 0;
+  bool streaming_ = false;  // the head of the stream is out
+  bool ended_ = false;
+};
+
+}  // namespace quern
