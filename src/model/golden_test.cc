@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,8 @@ struct Case {
   Isa isa;
 };
 
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name << " " << isa_name(test.isa); }
+
 class Golden : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -72,7 +75,7 @@ TEST_P(Golden, LogitsAndGreedyTextAreThoseOfTransformers) {
   const Expected expected = read_expected(GetParam().name);
   auto checkpoint = Checkpoint::open(checkpoint_path(GetParam().name));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-  auto device = make_device(DeviceKind::cpu, {.threads = 2});
+  auto device = make_device(DeviceKind::cpu, {.threads = 1});
   ASSERT_TRUE(device.ok());
   auto model = load_model(**checkpoint, **device);
   ASSERT_TRUE(model.ok()) << model.error().message;

@@ -95,7 +95,7 @@ TEST(Families, Qwen3MoeHasExpertsWhereLayersAreSparse) {
 constexpr const char* gemma_layers =
     "layers 0-4 6: attention 4/1 heads of 256, scale 0.0625, window 512, qk norm, rope 256 1..0.000107461; "
     "ffn 2048 gelu_tanh; post norms\n"
-    "layers 5: attention 4/1 heads of 256, scale 0.0625, qk norm, rope 256 0.125..1.39245e-07; "
+    "layers 5: attention 4/1 heads of 256, scale 0.0625, qk norm, rope 256 0.125..1.39247e-07; "
     "ffn 2048 gelu_tanh; post norms\n";
 constexpr const char* gemma_head =
     ": 7 layers, dim 640, vocabulary 1000, 32768 positions\n"
