@@ -27,13 +27,13 @@ struct SampleRow {
   float frequency_penalty = 0.0F;   // taken off per time that a token was generated
   float presence_penalty = 0.0F;    // taken off when it was generated at all
   uint64_t seed = 0;
-  int64_t position = 0;                // of the token to be drawn, in its sequence
-  int32_t forced = -1;                 // not negative: nothing is drawn, the result is this token and its logprobs
-  int32_t logprobs = -1;               // -1: none; n: of the chosen token and the n best, n <= max_top_logprobs
-  std::span<const TokenCount> counts;  // empty without penalties
-  std::span<const std::pair<int32_t, float>> biases;  // added
-  std::span<const int32_t> banned;                    // never drawn: end tokens before min_tokens
-  std::span<const uint32_t> allowed;                  // bit i of word i / 32: token i may be drawn; empty: all
+  int64_t position = 0;                     // of the token to be drawn, in its sequence
+  int32_t forced = -1;                      // not negative: nothing is drawn, the result is this token and its logprobs
+  int32_t logprobs = -1;                    // -1: none; n: of the chosen token and the n best, n <= max_top_logprobs
+  std::span<const TokenCount> counts = {};  // empty without penalties
+  std::span<const std::pair<int32_t, float>> biases = {};  // added
+  std::span<const int32_t> banned = {};                    // never drawn: end tokens before min_tokens
+  std::span<const uint32_t> allowed = {};                  // bit i of word i / 32: token i may be drawn; empty: all
 };
 
 struct TopLogprob {

@@ -2,11 +2,13 @@
 #include "ops/sample.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "backend/cpu/simd.h"
 #include "base/thread_pool.h"
+#include "ops/philox.h"
 
 namespace quern::QUERN_ISA {
 namespace {
@@ -19,6 +21,21 @@ template <typename Body>
 void for_blocks(int32_t count, Body&& body) {
   for (int32_t begin = 0; begin < count; begin += block) {
     if (!body(begin, std::min(count, begin + block))) return;
+  }
+}
+
+/// Calls body(i) where test(x[i]) holds, in ascending order. Whole vectors where it does not cost little.
+template <typename Test, typename Body>
+void for_each_where(const float* x, int32_t count, Test&& test, Body&& body) {
+  int32_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    if (!any(test(load(x + i)))) continue;
+    for (int32_t lane = i; lane < i + lanes; ++lane) {
+      if (test(x[lane])) body(lane);
+    }
+  }
+  for (; i < count; ++i) {
+    if (test(x[i])) body(i);
   }
 }
 
@@ -93,17 +110,15 @@ void find_top(Sampled& result, const float* x, int32_t count, int32_t wanted) {
   if (wanted <= 0) return;
   for (int32_t i = 0; i < wanted; ++i) top[static_cast<size_t>(i)] = {-1, lowest};
   float& least = top[static_cast<size_t>(wanted - 1)].logprob;
-  for_blocks(count, [&](int32_t begin, int32_t end) {
-    for (int32_t i = begin; i < end; ++i) {
-      if (x[i] <= least) continue;
-      int32_t place = wanted - 1;
-      for (; place > 0 && top[static_cast<size_t>(place - 1)].logprob < x[i]; --place) {
-        top[static_cast<size_t>(place)] = top[static_cast<size_t>(place - 1)];
-      }
-      top[static_cast<size_t>(place)] = {i, x[i]};
-    }
-    return true;
-  });
+  for_each_where(
+      x, count, [&](auto value) { return value > least; },
+      [&](int32_t i) {
+        int32_t place = wanted - 1;
+        for (; place > 0 && top[static_cast<size_t>(place - 1)].logprob < x[i]; --place) {
+          top[static_cast<size_t>(place)] = top[static_cast<size_t>(place - 1)];
+        }
+        top[static_cast<size_t>(place)] = {i, x[i]};
+      });
 }
 
 void add_logprobs(Sampled& result, const float* x, int32_t count, float maximum, int32_t wanted) {
@@ -162,64 +177,86 @@ struct Cutoff {
   int64_t ties = std::numeric_limits<int64_t>::max();
 };
 
-/// Of the weights in descending order (positive ones, at most 1), the fewest whose number (or whose sum, `by_sum`)
-/// reaches `goal`. Three passes, each of which settles some bits of the threshold.
-Cutoff find_cutoff(const float* weights, int32_t count, double goal, bool by_sum) {
-  double above = 0;  // number or sum of the weights known to be larger than the threshold
-  uint64_t prefix = 0;
-  for (const int shift : {20, 10, 0}) {
-    const int digits = shift == 20 ? 12 : 10;
-    double buckets[4096] = {};
-    for (int32_t i = 0; i < count; ++i) {
-      const uint64_t bits = std::bit_cast<uint32_t>(weights[i]);
-      if (bits == 0 || bits >> (shift + digits) != prefix) continue;
-      buckets[bits >> shift & ((1U << digits) - 1)] += by_sum ? static_cast<double>(weights[i]) : 1.0;
-    }
-    // Down to the bucket where the goal is reached, or to the last that holds anything.
-    int64_t found = -1;
-    for (int64_t i = (1 << digits) - 1; i >= 0; --i) {
-      if (buckets[i] == 0) continue;
-      if (found >= 0) above += buckets[found];
-      found = i;
-      if (above + buckets[i] >= goal) break;
-    }
-    if (found < 0) return {};
-    prefix = prefix << digits | static_cast<uint64_t>(found);
+/// Weights counted (or summed, `by_sum`) by some of their bits.
+struct Buckets {
+  static constexpr int64_t size = 1024;
+  double amounts[size];
+  int64_t found = -1;  // where the goal is reached, or the last one that holds anything
+  double above = 0;    // amount of the buckets above it
+  bool reached = false;
+
+  /// Of weights from `floor` on, whose bits above the bucket's are `prefix`.
+  void fill(const float* weights, int32_t count, float floor, int shift, uint32_t prefix, bool by_sum) {
+    std::fill_n(amounts, size, 0.0);
+    for_each_where(
+        weights, count, [&](auto weight) { return weight >= floor; },
+        [&](int32_t i) {
+          const uint32_t digits = std::bit_cast<uint32_t>(weights[i]) >> shift;
+          if (digits / size == prefix) amounts[digits % size] += by_sum ? static_cast<double>(weights[i]) : 1.0;
+        });
   }
-  const float weight = std::bit_cast<float>(static_cast<uint32_t>(prefix));
-  const double missing = by_sum ? std::ceil((goal - above) / static_cast<double>(weight)) : goal - above;
-  return {weight, std::max<int64_t>(1, static_cast<int64_t>(missing))};
+
+  void find(double already_above, double goal) {
+    found = -1;
+    above = already_above;
+    reached = false;
+    for (int64_t i = size - 1; i >= 0 && !reached; --i) {
+      if (amounts[i] == 0) continue;
+      if (found >= 0) above += amounts[found];
+      found = i;
+      reached = above + amounts[i] >= goal;
+    }
+  }
+};
+
+/// Of the weights in descending order (at most 1), the fewest positive ones whose number (or whose sum, `by_sum`)
+/// reaches `goal`. Three rounds settle ten bits of the threshold each; weights at most 1 have no more than 30.
+Cutoff find_cutoff(const float* weights, int32_t count, double goal, bool by_sum) {
+  Buckets buckets;
+  // The goal is mostly reached among the few largest weights.
+  for (const float floor : {0x1p-10F, 0x1p-20F, 0x1p-126F}) {
+    buckets.fill(weights, count, floor, 20, 0, by_sum);
+    buckets.find(0, goal);
+    if (buckets.reached) break;
+  }
+  auto threshold = static_cast<uint32_t>(buckets.found);
+  for (const int shift : {10, 0}) {
+    const auto floor = std::bit_cast<float>(threshold << (shift + 10));
+    buckets.fill(weights, count, floor, shift, threshold, by_sum);
+    buckets.find(buckets.above, goal);
+    threshold = threshold * Buckets::size + static_cast<uint32_t>(buckets.found);
+  }
+  const auto weight = std::bit_cast<float>(threshold);
+  const double missing = goal - buckets.above;
+  return {weight,
+          static_cast<int64_t>(std::max(1.0, by_sum ? std::ceil(missing / static_cast<double>(weight)) : missing))};
 }
 
 /// Sets to 0 what is not kept.
 void cut(float* weights, int32_t count, Cutoff cutoff) {
-  for (int32_t i = 0; i < count; ++i) {
-    if (weights[i] > cutoff.weight || (weights[i] == cutoff.weight && cutoff.ties-- > 0)) continue;
-    weights[i] = 0.0F;
+  const auto cut_one = [&](float& weight) {
+    if (weight < cutoff.weight || (weight == cutoff.weight && cutoff.ties-- <= 0)) weight = 0.0F;
+  };
+  int32_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const Floats values = load(weights + i);
+    if (any(values == cutoff.weight)) {
+      for (int lane = 0; lane < lanes; ++lane) cut_one(weights[i + lane]);
+    } else {
+      store(weights + i, values > cutoff.weight ? values : Floats{});
+    }
   }
+  for (; i < count; ++i) cut_one(weights[i]);
 }
 
 // ---- the draw
 
-/// Philox 4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw 2011), counter (position, 0), key seed: 53 bits in [0, 1).
+/// In [0, 1), 53 random bits that depend on nothing else.
 double uniform(uint64_t seed, int64_t position) {
-  auto key0 = static_cast<uint32_t>(seed);
-  auto key1 = static_cast<uint32_t>(seed >> 32);
-  const auto low = static_cast<uint32_t>(static_cast<uint64_t>(position));
-  const auto high = static_cast<uint32_t>(static_cast<uint64_t>(position) >> 32);
-  uint32_t counter[4] = {low, high, 0, 0};
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53U} * counter[0];
-    const uint64_t product1 = uint64_t{0xCD9E8D57U} * counter[2];
-    const uint32_t next[4] = {
-        static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<uint32_t>(product1),
-        static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<uint32_t>(product0)};
-    std::copy_n(next, 4, counter);
-    key0 += 0x9E3779B9U;
-    key1 += 0xBB67AE85U;
-  }
-  const uint64_t bits = (uint64_t{counter[0]} << 32 | counter[1]) >> 11;
-  return static_cast<double>(bits) * 0x1p-53;
+  const auto place = static_cast<uint64_t>(position);
+  const auto words = philox({static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32), 0, 0},
+                            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11) * 0x1p-53;
 }
 
 /// The token at which the running sum of weights passes `share` of their total.
@@ -237,7 +274,7 @@ int32_t draw(const float* weights, int32_t count, double share) {
     return false;
   });
   // Only rounding can leave the target above every sum: the last token that has any weight.
-  for (int32_t i = count - 1; token < 0; --i) {
+  for (int32_t i = count - 1; token < 0 && i >= 0; --i) {
     if (weights[i] > 0) token = i;
   }
   return token;
