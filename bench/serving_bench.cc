@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/answer.h"
+#include "apps/pending.h"
 #include "apps/instance.h"
 #include "base/clock.h"
 
@@ -97,7 +97,7 @@ void prefix_hit(Instance& instance) {
   double one = 1e9;
   int32_t cached = 0;
   for (int i = 0; i < 5; ++i) {
-    const Answer again = time_of(prompt);
+    const Reply again = time_of(prompt);
     hit = std::min(hit, static_cast<double>(again.times.first_token_us) * 1e-3);
     cached = again.times.cached_tokens;
     one = std::min(one, static_cast<double>(time_of(random_request(instance, random, 1, 1)).times.first_token_us) * 1e-3);

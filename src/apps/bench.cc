@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "apps/answer.h"
+#include "apps/pending.h"
 #include "apps/commands.h"
 #include "apps/instance.h"
 #include "apps/machine_limits.h"
@@ -78,7 +78,7 @@ class Bench {
     double best = 0.0;
     for (int i = 0; i < options_.repeats; ++i) {
       ASSIGN_OR_RETURN(const auto pending, Pending::submit(*instance_.engine, request(tokens, 1)));
-      const Answer answer = pending->wait();
+      const Reply answer = pending->wait();
       if (answer.reason == FinishReason::error) return Error{answer.error};
       best = std::max(best, tokens / (static_cast<double>(answer.times.first_token_us) * 1e-6));
     }
@@ -116,7 +116,7 @@ class Bench {
     double total = 0.0;
     double span = 0.0;
     for (const auto& stream : streams) {
-      const Answer answer = stream->wait();
+      const Reply answer = stream->wait();
       if (answer.reason == FinishReason::error) return Error{answer.error};
       total += answer.times.output_tokens - 1;
       span = std::max(span, static_cast<double>(answer.times.total_us - answer.times.first_token_us) * 1e-6);

@@ -141,9 +141,9 @@ void add_ids(const Json* ids, std::set<int32_t>* into) {
   }
 }
 
-Result<GenerationDefaults> generation_defaults(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
+Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
                                                const std::string& choice) {
-  GenerationDefaults defaults;
+  GenerationConfig defaults;
   ASSIGN_OR_RETURN(defaults.values, read_generation_config(checkpoint, choice));
   std::set<int32_t> ends;
   add_ids(checkpoint.config().find("eos_token_id"), &ends);

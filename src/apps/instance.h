@@ -61,7 +61,7 @@ struct MemoryPlan {
 std::string describe(const MemoryPlan& plan);
 
 /// Sampling defaults and end tokens: generation_config.json or the GGUF's keys, and what the vocabulary says.
-struct GenerationDefaults {
+struct GenerationConfig {
   Json values;                       // temperature, top_p, top_k, min_p, repetition_penalty, as far as given
   std::vector<int32_t> end_tokens;   // sorted
 };
@@ -80,7 +80,7 @@ struct Instance {
   MemoryPlan memory;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
-  GenerationDefaults generation;
+  GenerationConfig generation;
   double load_seconds = 0.0;
   // Destroyed from the last to the first: the engine stops before its weights go.
   std::unique_ptr<Device> device;

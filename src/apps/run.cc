@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <string>
 
-#include "apps/answer.h"
+#include "apps/pending.h"
 #include "apps/commands.h"
 #include "apps/instance.h"
 #include "apps/interrupt.h"
@@ -116,7 +116,7 @@ class Chat {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       std::fflush(stdout);
     };
-    const Answer answer = (*pending)->wait([&](std::span<const int32_t> tokens) {
+    const Reply answer = (*pending)->wait([&](std::span<const int32_t> tokens) {
       for (const int32_t token : tokens) show(detokenizer.add(token));
     });
     current_ = 0;
@@ -177,8 +177,8 @@ class Chat {
     return instance_.tokenizer->encode_pieces(pieces, false);
   }
 
-  static void report(const Answer& answer) {
-    const AnswerTimes& times = answer.times;
+  static void report(const Reply& answer) {
+    const ReplyTimes& times = answer.times;
     const int32_t computed = times.prompt_tokens - times.cached_tokens;
     const double first = static_cast<double>(times.first_token_us) * 1e-6;
     const double rest = static_cast<double>(times.total_us - times.first_token_us) * 1e-6;

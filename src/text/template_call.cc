@@ -127,7 +127,7 @@ Value Renderer::item(const Value& object, const Value& key) {
   }
   if (budget_.failed()) return {};
   if (const Dict* dict = object.dict()) {
-    const bool hashable = !key.dict() && !(key.sequence() && key.sequence()->kind == Sequence::Kind::list);
+    const bool hashable = !key.dict() && !(key.sequence() && key.sequence()->kind == ValueList::Kind::list);
     if (const Value* value = hashable ? dict->find(key, budget_) : nullptr) return *value;
   } else if (key.is_integral()) {
     if (auto value = index(*this, object, key.integer())) return *value;
@@ -144,7 +144,7 @@ std::optional<Value> Renderer::member(const Value& object, std::string_view name
     return value ? std::optional<Value>(*value) : std::nullopt;
   }
   if (auto* loop = object.as<Loop>()) return loop_member(*loop, name);
-  if (const Sequence* sequence = object.sequence(); sequence && sequence->is_group) {
+  if (const ValueList* sequence = object.sequence(); sequence && sequence->is_group) {
     if (name == "grouper") return sequence->items[0];
     if (name == "list") return sequence->items[1];
   }

@@ -108,7 +108,9 @@ std::string format_double(double magnitude, const Spec& spec) {
       break;
     default: break;
   }
-  return fmt::format("{:.{}g}", magnitude, precision == 0 ? 1 : precision);
+  std::string digits = fmt::format("{:.{}g}", magnitude, precision == 0 ? 1 : precision);
+  if (spec.type == '\0' && digits.find_first_not_of("0123456789") == std::string::npos) digits += ".0";
+  return digits;
 }
 
 bool is_trusted(const Text& text) { return text.trusted && text.flips.empty(); }
@@ -157,11 +159,11 @@ Value format_value(Renderer& renderer, const Value& value, const Text& wanted) {
   Spec spec;
   spec.trusted = is_trusted(wanted);
   if (!parse_spec(text, spec)) return renderer.fail(fmt::format("the format '{}' is not valid", text));
-  if (value.is_number() && !(value.is_bool() && (spec.type == '\0' || spec.type == 's'))) {
+  if (value.is_number()) {
     if (spec.type == 's') return renderer.fail("unknown format code 's' for a number");
     return format_number(renderer, value, spec);
   }
-  if (!value.is_text() && !value.is_undefined() && !value.is_bool()) {
+  if (!value.is_text() && !value.is_undefined()) {
     return renderer.fail(fmt::format("a value of type '{}' can not be formatted by '{}'", value.type_name(), text));
   }
   if ((spec.type && spec.type != 's') || spec.align == '=' || spec.sign != '-' || spec.grouping) {
@@ -304,8 +306,8 @@ class PercentFormat {
  public:
   PercentFormat(Renderer& renderer, const Text& format, const Value& values)
       : renderer_(renderer), format_(format), text_(format.bytes), values_(values) {
-    const Sequence* sequence = values.sequence();
-    if (sequence && sequence->kind == Sequence::Kind::tuple) tuple_ = sequence;
+    const ValueList* sequence = values.sequence();
+    if (sequence && sequence->kind == ValueList::Kind::tuple) tuple_ = sequence;
   }
 
   Value run() {
@@ -393,7 +395,7 @@ class PercentFormat {
   const Text& format_;
   std::string_view text_;
   const Value& values_;
-  const Sequence* tuple_ = nullptr;
+  const ValueList* tuple_ = nullptr;
   size_t at_ = 0;
   size_t next_ = 0;
   Text out_;

@@ -25,7 +25,7 @@ Value global_range(Renderer& renderer, const Value&, const Arguments& arguments)
   if (count > kMaxRange) return renderer.fail(fmt::format("range too big: more than {} items", kMaxRange));
   std::vector<Value> items;
   for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) items.emplace_back(start + i * step);
-  Value result = renderer.heap().list(std::move(items), Sequence::Kind::range);
+  Value result = renderer.heap().list(std::move(items), ValueList::Kind::range);
   result.sequence()->start = start;
   result.sequence()->stop = stop;
   result.sequence()->step = step;

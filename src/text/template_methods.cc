@@ -18,19 +18,19 @@ Value dict_items(Renderer& renderer, const Value& self, const Arguments& argumen
   std::vector<Value> items;
   items.reserve(self.dict()->entries.size());
   for (const auto& [key, value] : self.dict()->entries) items.push_back(renderer.heap().tuple({key, value}));
-  return renderer.heap().list(std::move(items), Sequence::Kind::items);
+  return renderer.heap().list(std::move(items), ValueList::Kind::items);
 }
 
 Value dict_keys(Renderer& renderer, const Value& self, const Arguments& arguments) {
   const Bound bound(renderer, "keys", arguments, {});
-  return renderer.heap().list(renderer.items_of(self), Sequence::Kind::keys);
+  return renderer.heap().list(renderer.items_of(self), ValueList::Kind::keys);
 }
 
 Value dict_values(Renderer& renderer, const Value& self, const Arguments& arguments) {
   const Bound bound(renderer, "values", arguments, {});
   std::vector<Value> items;
   for (const auto& [key, value] : self.dict()->entries) items.push_back(value);
-  return renderer.heap().list(std::move(items), Sequence::Kind::values);
+  return renderer.heap().list(std::move(items), ValueList::Kind::values);
 }
 
 Value dict_get(Renderer& renderer, const Value& self, const Arguments& arguments) {
@@ -118,9 +118,9 @@ NativeCode find_method(const Value& object, std::string_view name) {
   static const Table kCycler = {{"next", cycler_next}, {"reset", cycler_reset}};
   if (object.is_text()) return find_string_method(name);
   if (object.dict()) return look_up(kDict, name);
-  if (const Sequence* sequence = object.sequence()) {
-    if (sequence->kind == Sequence::Kind::list) return look_up(kList, name);
-    if (sequence->kind == Sequence::Kind::tuple) return look_up(kTuple, name);
+  if (const ValueList* sequence = object.sequence()) {
+    if (sequence->kind == ValueList::Kind::list) return look_up(kList, name);
+    if (sequence->kind == ValueList::Kind::tuple) return look_up(kTuple, name);
   }
   return object.as<Cycler>() ? look_up(kCycler, name) : nullptr;
 }
@@ -133,7 +133,7 @@ bool is_refused_method(const Value& object, std::string_view name) {
   };
   if (name.starts_with("__")) return true;
   if (object.dict()) return among(kDict);
-  return object.sequence() && object.sequence()->kind == Sequence::Kind::list && among(kList);
+  return object.sequence() && object.sequence()->kind == ValueList::Kind::list && among(kList);
 }
 
 }  // namespace quern

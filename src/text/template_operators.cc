@@ -102,8 +102,8 @@ Value repeat(Renderer& renderer, const Value& value, int64_t count) {
 }
 
 bool is_list_or_tuple(const Value& value) {
-  const Sequence* sequence = value.sequence();
-  return sequence && (sequence->kind == Sequence::Kind::list || sequence->kind == Sequence::Kind::tuple);
+  const ValueList* sequence = value.sequence();
+  return sequence && (sequence->kind == ValueList::Kind::list || sequence->kind == ValueList::Kind::tuple);
 }
 
 Value join_texts(Renderer& renderer, const Text& left, const Text& right) {
@@ -186,8 +186,8 @@ std::optional<int64_t> length(const Value& value) {
   if (value.is_undefined()) return 0;
   if (value.is_text()) return static_cast<int64_t>(count_characters(value.text().bytes));
   if (const Dict* dict = value.dict()) return static_cast<int64_t>(dict->entries.size());
-  const Sequence* sequence = value.sequence();
-  if (sequence && sequence->kind != Sequence::Kind::generator) return static_cast<int64_t>(sequence->items.size());
+  const ValueList* sequence = value.sequence();
+  if (sequence && sequence->kind != ValueList::Kind::generator) return static_cast<int64_t>(sequence->items.size());
   if (const auto* loop = value.as<Loop>()) return static_cast<int64_t>(loop->items.size());
   return {};
 }
@@ -195,8 +195,8 @@ std::optional<int64_t> length(const Value& value) {
 namespace {
 
 bool is_subscriptable(const Value& value) {
-  const Sequence* sequence = value.sequence();
-  return value.is_text() || is_list_or_tuple(value) || (sequence && sequence->kind == Sequence::Kind::range);
+  const ValueList* sequence = value.sequence();
+  return value.is_text() || is_list_or_tuple(value) || (sequence && sequence->kind == ValueList::Kind::range);
 }
 
 Value character(Renderer& renderer, const Text& text, size_t position) {
@@ -280,13 +280,13 @@ Value slice(Renderer& renderer, const Value& object, const Value& start, const V
   const auto bounds = slice_bounds(renderer, *length(object), parts);
   if (!bounds) return {};
   if (object.is_text()) return slice_text(renderer, object.text(), *bounds);
-  const Sequence& sequence = *object.sequence();
+  const ValueList& sequence = *object.sequence();
   if (!renderer.budget().spend(bounds->count / 8)) return {};
   std::vector<Value> items;
   for (int64_t i = 0; i < bounds->count; ++i) {
     items.push_back(sequence.items[static_cast<size_t>(bounds->start + i * bounds->step)]);
   }
-  return renderer.heap().list(std::move(items), is_list_or_tuple(object) ? sequence.kind : Sequence::Kind::list);
+  return renderer.heap().list(std::move(items), is_list_or_tuple(object) ? sequence.kind : ValueList::Kind::list);
 }
 
 }  // namespace quern

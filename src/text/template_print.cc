@@ -37,7 +37,7 @@ class Printer {
     const Level level(budget_);
     if (!level || !budget_.spend() || !budget_.allows_text(static_cast<int64_t>(out_.size()))) return;
     if (value.is_text()) return print_string(value.text());
-    if (const Sequence* sequence = value.sequence()) return print_sequence(*sequence);
+    if (const ValueList* sequence = value.sequence()) return print_sequence(*sequence);
     if (const Dict* dict = value.dict()) return print_dict(*dict);
     if (const auto* space = value.as<Namespace>()) {
       write("<Namespace ");
@@ -69,8 +69,8 @@ class Printer {
     }
   }
 
-  void print_sequence(const Sequence& sequence) {
-    using Kind = Sequence::Kind;
+  void print_sequence(const ValueList& sequence) {
+    using Kind = ValueList::Kind;
     switch (sequence.kind) {
       case Kind::list:
         write("[");
@@ -171,8 +171,8 @@ class JsonWriter {
     if (!level || !budget_.spend() || !budget_.allows_text(static_cast<int64_t>(out_.size()))) return;
     if (value.is_text()) return write_string(value.text());
     if (value.is_none() || value.is_number()) return write_scalar(value);
-    const Sequence* sequence = value.sequence();
-    if (sequence && (sequence->kind == Sequence::Kind::list || sequence->kind == Sequence::Kind::tuple)) {
+    const ValueList* sequence = value.sequence();
+    if (sequence && (sequence->kind == ValueList::Kind::list || sequence->kind == ValueList::Kind::tuple)) {
       return write_list(*sequence);
     }
     if (value.dict()) return write_dict(*value.dict());
@@ -202,7 +202,7 @@ class JsonWriter {
     put(line);
   }
 
-  void write_list(const Sequence& list) {
+  void write_list(const ValueList& list) {
     if (list.items.empty()) return put("[]");
     put("[");
     ++depth_;

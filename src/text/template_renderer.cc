@@ -143,7 +143,7 @@ Renderer::Flow Renderer::execute_loop(const Statement& statement, const Value& i
   const auto outer = scope_;
   const Flow flow = execute_items(statement, *loop);
   scope_ = outer;
-  if (flow == Flow::go && loop->items.empty()) {
+  if (flow == Flow::go && !loop->completed) {
     scope_ = std::make_shared<Scope>(Scope{outer, {}});
     execute(statement.otherwise);
     scope_ = outer;
@@ -166,7 +166,8 @@ Renderer::Flow Renderer::execute_items(const Statement& statement, Loop& loop) {
     assign(*statement.target, loop.items[loop.index]);
     const Flow flow = execute(statement.body);
     if (flow == Flow::stop || budget_.failed()) return Flow::stop;
-    if (flow == Flow::leave) return Flow::leave;
+    if (flow == Flow::leave) break;
+    loop.completed = loop.completed || flow == Flow::go;
   }
   return Flow::go;
 }
@@ -263,9 +264,9 @@ void Renderer::assign_attribute(const Expression& target, const Value& value) {
 std::vector<Value> Renderer::items_of(const Value& value) {
   std::vector<Value> result;
   if (value.is_undefined()) return result;
-  if (Sequence* sequence = value.sequence()) {
+  if (ValueList* sequence = value.sequence()) {
     const size_t begin = sequence->next;
-    if (sequence->kind == Sequence::Kind::generator) sequence->next = sequence->items.size();
+    if (sequence->kind == ValueList::Kind::generator) sequence->next = sequence->items.size();
     budget_.spend(static_cast<int64_t>(sequence->items.size() - begin) / 8);
     result.assign(sequence->items.begin() + static_cast<std::ptrdiff_t>(begin), sequence->items.end());
   } else if (const Dict* dict = value.dict()) {

@@ -211,11 +211,11 @@ Value filter_list(Renderer& renderer, const Value& self, const Arguments&) {
 }
 
 Value filter_first(Renderer& renderer, const Value& self, const Arguments&) {
-  if (Sequence* sequence = self.sequence()) {
+  if (ValueList* sequence = self.sequence()) {
     if (sequence->next >= sequence->items.size()) {
       return renderer.heap().undefined("No first item, sequence was empty.");
     }
-    return sequence->items[sequence->kind == Sequence::Kind::generator ? sequence->next++ : 0];
+    return sequence->items[sequence->kind == ValueList::Kind::generator ? sequence->next++ : 0];
   }
   if (self.is_text() && !self.text().empty()) return *index(renderer, self, 0);
   const std::vector<Value> items = renderer.items_of(self);
@@ -223,8 +223,8 @@ Value filter_first(Renderer& renderer, const Value& self, const Arguments&) {
 }
 
 Value filter_last(Renderer& renderer, const Value& self, const Arguments&) {
-  const Sequence* sequence = self.sequence();
-  if (sequence && sequence->kind == Sequence::Kind::generator)
+  const ValueList* sequence = self.sequence();
+  if (sequence && sequence->kind == ValueList::Kind::generator)
     return renderer.fail("'generator' object is not reversible");
   if (self.is_text() && !self.text().empty()) return *index(renderer, self, -1);
   const std::vector<Value> items = renderer.items_of(self);

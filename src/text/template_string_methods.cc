@@ -237,8 +237,8 @@ Value string_edge(Renderer& renderer, const Value& self, const Arguments& argume
   const Bound bound(renderer, at_end ? "endswith" : "startswith", arguments, {"affix"}, 1);
   if (renderer.budget().failed()) return {};
   std::vector<Value> candidates = {*bound[0]};
-  const Sequence* sequence = bound[0]->sequence();
-  if (sequence && sequence->kind == Sequence::Kind::tuple) candidates = sequence->items;
+  const ValueList* sequence = bound[0]->sequence();
+  if (sequence && sequence->kind == ValueList::Kind::tuple) candidates = sequence->items;
   for (const Value& candidate : candidates) {
     if (!candidate.is_text()) {
       return renderer.fail(fmt::format("startswith and endswith need a string, not '{}'", candidate.type_name()));

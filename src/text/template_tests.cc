@@ -61,8 +61,8 @@ bool test_iterable(Renderer&, const Value& self, const Arguments&) {
 
 /// Python: has a length and items by index; dicts count too.
 bool test_sequence(Renderer&, const Value& self, const Arguments&) {
-  using Kind = Sequence::Kind;
-  if (const Sequence* sequence = self.sequence()) {
+  using Kind = ValueList::Kind;
+  if (const ValueList* sequence = self.sequence()) {
     return sequence->kind == Kind::list || sequence->kind == Kind::tuple || sequence->kind == Kind::range;
   }
   return self.is_undefined() || self.is_text() || self.dict() != nullptr;

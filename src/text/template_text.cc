@@ -135,8 +135,9 @@ bool is_lower(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_LL; }
 
 namespace {
 
+constexpr uint32_t kSharpS = 0xDF;  // the one common letter whose capital is two letters
+
 void append_upper(std::string& out, uint32_t c) {
-  constexpr uint32_t kSharpS = 0xDF;  // the one common letter whose capital is two letters
   if (c == kSharpS) {
     out += "SS";
   } else {
@@ -149,6 +150,10 @@ void append_lower(std::string& out, uint32_t c) {
 }
 
 void append_title(std::string& out, uint32_t c) {
+  if (c == kSharpS) {
+    out += "Ss";
+    return;
+  }
   append_character(out, static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
 }
 

@@ -10,7 +10,7 @@ namespace quern {
 std::string_view Value::type_name() const {
   static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool", "int", "float", "str"};
   if (value_.index() < std::size(kNames)) return kNames[value_.index()];
-  if (const Sequence* s = sequence()) return s->type_name();
+  if (const ValueList* s = sequence()) return s->type_name();
   if (dict()) return "dict";
   return object()->type_name();
 }
@@ -24,7 +24,7 @@ bool Value::same_as(const Value& other) const {
   return sequence() == other.sequence() && dict() == other.dict() && object() == other.object();
 }
 
-std::string_view Sequence::type_name() const {
+std::string_view ValueList::type_name() const {
   static constexpr std::string_view kNames[] = {"list",        "tuple",      "range",    "dict_keys",
                                                 "dict_values", "dict_items", "generator"};
   return kNames[static_cast<size_t>(kind)];
@@ -98,10 +98,10 @@ Value Heap::text(Text text) {
   });
 }
 
-Value Heap::list(std::vector<Value> items, Sequence::Kind kind) {
+Value Heap::list(std::vector<Value> items, ValueList::Kind kind) {
   budget_.hold(items.size() * sizeof(Value));
   budget_.spend(static_cast<int64_t>(items.size() / 8));
-  Sequence* result = make<Sequence>();
+  ValueList* result = make<ValueList>();
   result->kind = kind;
   result->items = std::move(items);
   return result;
@@ -113,7 +113,7 @@ Value Heap::undefined(std::string message) {
   return Undefined{messages_.back().get()};
 }
 
-void Heap::append(Sequence& sequence, Value value) {
+void Heap::append(ValueList& sequence, Value value) {
   budget_.hold(sizeof(Value));
   sequence.items.push_back(std::move(value));
 }
@@ -146,8 +146,8 @@ bool is_true(const Value& value) {
   if (value.is_undefined() || value.is_none()) return false;
   if (value.is_number()) return value.number() != 0;
   if (value.is_text()) return !value.text().empty();
-  if (const Sequence* sequence = value.sequence()) {
-    return sequence->kind == Sequence::Kind::generator || !sequence->items.empty();
+  if (const ValueList* sequence = value.sequence()) {
+    return sequence->kind == ValueList::Kind::generator || !sequence->items.empty();
   }
   if (const Dict* dict = value.dict()) return !dict->entries.empty();
   return true;
@@ -156,12 +156,12 @@ bool is_true(const Value& value) {
 namespace {
 
 /// Whether Python compares the two kinds item by item.
-bool comparable(const Sequence& a, const Sequence& b) {
-  using Kind = Sequence::Kind;
+bool comparable(const ValueList& a, const ValueList& b) {
+  using Kind = ValueList::Kind;
   return a.kind == b.kind && a.kind != Kind::generator && a.kind != Kind::values;
 }
 
-bool equal_sequences(const Sequence& a, const Sequence& b, Budget& budget) {
+bool equal_sequences(const ValueList& a, const ValueList& b, Budget& budget) {
   if (&a == &b) return true;
   if (!comparable(a, b) || a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
@@ -202,7 +202,7 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
 
 namespace {
 
-std::partial_ordering order_sequences(const Sequence& a, const Sequence& b, Budget& budget) {
+std::partial_ordering order_sequences(const ValueList& a, const ValueList& b, Budget& budget) {
   const size_t shared = std::min(a.items.size(), b.items.size());
   for (size_t i = 0; i < shared; ++i) {
     if (!equal(a.items[i], b.items[i], budget)) return order(a.items[i], b.items[i], budget);
@@ -221,10 +221,10 @@ std::partial_ordering order(const Value& a, const Value& b, Budget& budget) {
     budget.spend_bytes(std::min(a.text().size(), b.text().size()));
     return a.text().bytes.compare(b.text().bytes) <=> 0;
   }
-  const Sequence* left = a.sequence();
-  const Sequence* right = b.sequence();
+  const ValueList* left = a.sequence();
+  const ValueList* right = b.sequence();
   if (left && right && left->kind == right->kind &&
-      (left->kind == Sequence::Kind::list || left->kind == Sequence::Kind::tuple)) {
+      (left->kind == ValueList::Kind::list || left->kind == ValueList::Kind::tuple)) {
     return order_sequences(*left, *right, budget);
   }
   for (const Value* side : {&a, &b}) {
@@ -262,13 +262,13 @@ size_t hash(const Value& value, Budget& budget) {
     budget.spend_bytes(value.text().size());
     return std::hash<std::string_view>()(value.text().view());
   }
-  if (const Sequence* sequence = value.sequence()) {
-    if (sequence->kind == Sequence::Kind::tuple) {
+  if (const ValueList* sequence = value.sequence()) {
+    if (sequence->kind == ValueList::Kind::tuple) {
       size_t result = sequence->items.size();
       for (const Value& item : sequence->items) result = result * 1000003 + hash(item, budget);
       return result;
     }
-    if (sequence->kind != Sequence::Kind::list) return std::hash<const void*>()(sequence);
+    if (sequence->kind != ValueList::Kind::list) return std::hash<const void*>()(sequence);
   }
   if (value.sequence() || value.dict()) budget.fail(fmt::format("unhashable type: '{}'", value.type_name()));
   return value.object() ? std::hash<const void*>()(value.object()) : value.is_none() ? 1 : 2;

@@ -20,7 +20,7 @@
 namespace quern {
 
 using TextRef = std::shared_ptr<const Text>;
-struct Sequence;
+struct ValueList;
 struct Dict;
 
 /// Something with identity: containers, functions, loops. Owned by the Heap of one rendering, so cycles cost nothing.
@@ -47,7 +47,7 @@ class Value {
   Value(int64_t value) : value_(value) {}             // NOLINT(google-explicit-constructor)
   Value(double value) : value_(value) {}              // NOLINT(google-explicit-constructor)
   Value(TextRef value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  Value(Sequence* value) : value_(value) {}           // NOLINT(google-explicit-constructor)
+  Value(ValueList* value) : value_(value) {}           // NOLINT(google-explicit-constructor)
   Value(Dict* value) : value_(value) {}               // NOLINT(google-explicit-constructor)
   Value(Object* value) : value_(value) {}             // NOLINT(google-explicit-constructor)
   static Value count(size_t number) { return Value(static_cast<int64_t>(number)); }
@@ -69,7 +69,7 @@ class Value {
   const TextRef& text_ref() const { return std::get<TextRef>(value_); }
 
   /// nullptr when it is of another type.
-  Sequence* sequence() const { return pointer<Sequence>(); }
+  ValueList* sequence() const { return pointer<ValueList>(); }
   Dict* dict() const { return pointer<Dict>(); }
   Object* object() const { return pointer<Object>(); }
   template <typename T>
@@ -89,11 +89,11 @@ class Value {
     return found ? *found : nullptr;
   }
 
-  std::variant<Undefined, None, bool, int64_t, double, TextRef, Sequence*, Dict*, Object*> value_;
+  std::variant<Undefined, None, bool, int64_t, double, TextRef, ValueList*, Dict*, Object*> value_;
 };
 
 /// Everything with items in an order.
-struct Sequence final : Object {
+struct ValueList final : Object {
   enum class Kind { list, tuple, range, keys, values, items, generator };
 
   std::string_view type_name() const override;
@@ -129,12 +129,12 @@ class Heap {
 
   Value text(Text text);
   Value text(std::string bytes, bool trusted = true) { return this->text(Text(std::move(bytes), trusted)); }
-  Value list(std::vector<Value> items, Sequence::Kind kind = Sequence::Kind::list);
-  Value tuple(std::vector<Value> items) { return list(std::move(items), Sequence::Kind::tuple); }
-  Value generator(std::vector<Value> items) { return list(std::move(items), Sequence::Kind::generator); }
+  Value list(std::vector<Value> items, ValueList::Kind kind = ValueList::Kind::list);
+  Value tuple(std::vector<Value> items) { return list(std::move(items), ValueList::Kind::tuple); }
+  Value generator(std::vector<Value> items) { return list(std::move(items), ValueList::Kind::generator); }
   Dict* dict() { return make<Dict>(); }
   Value undefined(std::string message);
-  void append(Sequence& sequence, Value value);
+  void append(ValueList& sequence, Value value);
 
   template <typename T, typename... Arguments>
   T* make(Arguments&&... arguments) {

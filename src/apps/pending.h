@@ -1,4 +1,4 @@
-// Answer: one request against an engine of this process, waited for. Thread: main.
+// Pending: one request against an engine of this process, waited for. Thread: main.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace quern {
 
-struct AnswerTimes {
+struct ReplyTimes {
   int64_t first_token_us = 0;  // from submit
   int64_t total_us = 0;
   int32_t prompt_tokens = 0;
@@ -23,11 +23,11 @@ struct AnswerTimes {
   int32_t output_tokens = 0;
 };
 
-struct Answer {
+struct Reply {
   FinishReason reason = FinishReason::error;
   std::string error;
   std::vector<int32_t> tokens;  // the end token included
-  AnswerTimes times;
+  ReplyTimes times;
 };
 
 /// A request on its way, whose events wait in a channel.
@@ -37,7 +37,7 @@ class Pending final : public EventSink {
   static Result<std::shared_ptr<Pending>> submit(Engine& engine, Request request);
 
   /// Waits for the end; `each` sees new tokens as they come. May be called once.
-  Answer wait(const std::function<void(std::span<const int32_t>)>& each = nullptr);
+  Reply wait(const std::function<void(std::span<const int32_t>)>& each = nullptr);
   RequestId id() const { return id_; }
 
   void deliver(TokenEvent event) override { events_.try_send(std::move(event)); }

@@ -1,4 +1,4 @@
-#include "apps/answer.h"
+#include "apps/pending.h"
 
 #include <fmt/format.h>
 
@@ -26,8 +26,8 @@ Result<std::shared_ptr<Pending>> Pending::submit(Engine& engine, Request request
   return Error{"the engine refused the request"};
 }
 
-Answer Pending::wait(const std::function<void(std::span<const int32_t>)>& each) {
-  Answer answer;
+Reply Pending::wait(const std::function<void(std::span<const int32_t>)>& each) {
+  Reply answer;
   while (auto event = events_.receive()) {
     if (!event->tokens.empty() && answer.tokens.empty()) answer.times.first_token_us = now_us() - start_us_;
     answer.tokens.insert(answer.tokens.end(), event->tokens.begin(), event->tokens.end());
