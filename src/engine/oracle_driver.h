@@ -89,16 +89,18 @@ class OracleSink final : public EventSink {
   }
 
   /// `may_be_cut`: by a cancel, a deadline or the end of the device. Empty, or what is wrong.
-  std::string judge(const Request& request, const OracleAnswer& answer, bool may_be_cut, bool drafted) const {
+  std::string judge(const Request& request, const OracleAnswer& answer, bool may_be_cut) const {
     if (!wrong.empty()) return wrong;
     if (!finish) return "no answer";
     if (request.sampling.logprobs >= 0 && logprob_tokens != tokens) return "logprobs do not belong to the tokens";
     const bool prefix =
         tokens.size() <= answer.tokens.size() && std::equal(tokens.begin(), tokens.end(), answer.tokens.begin());
     if (!prefix) return "a wrong text";
-    const bool fails = answer.finish == FinishReason::error && drafted;  // the step's tokens are lost with the row
-    if (*finish == answer.finish && (fails || tokens == answer.tokens) && vector == answer.vector) return "";
-    return may_be_cut ? "" : "a wrong end";
+    if (*finish == answer.finish && tokens == answer.tokens && vector == answer.vector) return "";
+    if (may_be_cut) return "";
+    return "a wrong end: " + std::to_string(static_cast<int>(*finish)) + " after " + std::to_string(tokens.size()) +
+           " tokens, expected " + std::to_string(static_cast<int>(answer.finish)) + " after " +
+           std::to_string(answer.tokens.size());
   }
 
   std::vector<int32_t> tokens;
@@ -319,7 +321,9 @@ inline void OracleDriver::submit() {
     request.mask = std::make_shared<OracleMask>();
   }
   if (happens(case_.deadlines)) request.deadline_us = now_us_ + pick(1, 4000);
-  live.may_be_cut = request.deadline_us > 0;
+  // With drafts a row may fail in a step that also made the token which would have ended the answer.
+  const bool may_fail_early = case_.options.draft && OracleModel::fails_at(request) > 0;
+  live.may_be_cut = request.deadline_us > 0 || may_fail_early;
   live.sink = std::make_shared<OracleSink>();
   request.sink = live.sink;
   live.request = request;
@@ -405,7 +409,7 @@ inline void OracleDriver::judge() {
     const OracleAnswer answer = oracle_answer(case_.model, live.request, scheduler_.max_sequence_tokens(),
                                               live.constraint ? &*live.constraint : nullptr);
     const bool may_be_cut = live.may_be_cut || scheduler_.dead();
-    const std::string wrong = live.sink->judge(live.request, answer, may_be_cut, case_.options.max_drafts > 0);
+    const std::string wrong = live.sink->judge(live.request, answer, may_be_cut);
     if (!wrong.empty() && wrong_.empty()) wrong_ = "request " + std::to_string(index(it->first)) + ": " + wrong;
     it = live_.erase(it);
   }

@@ -27,6 +27,8 @@ Scheduler::Scheduler(const EngineOptions& options)
     (kv_.peak(middle) <= options.pages ? low : high) = kv_.peak(middle) <= options.pages ? middle : middle - 1;
   }
   max_tokens_ = low;
+  reserve_ = options.reserve_max_len &&
+             std::ranges::all_of(kv_.groups, [](const GroupSpec& g) { return g.kind == GroupSpec::Kind::full; });
   stats_.pages_total = options.pages;
 }
 
@@ -241,7 +243,7 @@ Scheduler::Start Scheduler::start(Sequence& s, int64_t now_us) {
 bool Scheduler::take_prefix(Sequence& s, const PrefixTree::Match& match, std::vector<Borrowed>& borrowed) {
   const int before = kv_.available();
   s.pages.adopt(match, borrowed);
-  const int end = options_.reserve_max_len ? max_tokens_ : std::min(s.known() + 1, max_tokens_);
+  const int end = reserve_ ? max_tokens_ : std::min(s.known() + 1, max_tokens_);
   const int needed = s.pages.still_needs(end) + promised();
   if (needed <= kv_.available()) return true;
   s.wants_available = needed + before - kv_.available();
@@ -288,7 +290,7 @@ int Scheduler::promised() const {
 }
 
 bool Scheduler::hold(Sequence& s, int end) {
-  if (options_.reserve_max_len) end = max_tokens_;
+  if (reserve_) end = max_tokens_;
   const int missing = s.pages.missing(end);
   while (!kv_.tree.make_free(missing)) {
     if (!preempt_worse_than(s)) return false;

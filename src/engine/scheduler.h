@@ -121,6 +121,7 @@ class Scheduler {
   const EngineOptions options_;
   Kv kv_;
   int max_tokens_ = 0;
+  bool reserve_ = false;  // all pages of the longest sequence at admission
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> waiting_;
   std::vector<Sequence*> running_;  // best first
