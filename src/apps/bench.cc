@@ -1,15 +1,14 @@
 // quern bench: a model's speed beside the limits of this machine, both measured in the same run.
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <random>
 #include <string>
 
-#include "apps/pending.h"
 #include "apps/commands.h"
 #include "apps/instance.h"
 #include "apps/machine_limits.h"
+#include "apps/pending.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
 
@@ -40,7 +39,8 @@ class OperationTimes final : public Trace {
     int64_t all = 0;
     for (const auto& [name, entry] : times_) all += entry.second;
     for (const auto& [name, entry] : times_) {
-      fmt::print("    {:16}{:8} calls{:10.1f} ms{:7.1f} %\n", name, entry.first, static_cast<double>(entry.second) * 1e-3,
+      fmt::print("    {:16}{:8} calls{:10.1f} ms{:7.1f} %\n", name, entry.first,
+                 static_cast<double>(entry.second) * 1e-3,
                  100.0 * static_cast<double>(entry.second) / static_cast<double>(std::max<int64_t>(all, 1)));
     }
   }
@@ -82,7 +82,8 @@ class Bench {
       if (answer.reason == FinishReason::error) return Error{answer.error};
       best = std::max(best, tokens / (static_cast<double>(answer.times.first_token_us) * 1e-6));
     }
-    const double body = multiplied_weights(instance_.spec()) - static_cast<double>(instance_.spec().vocab) * instance_.spec().dim;
+    const double body =
+        multiplied_weights(instance_.spec()) - static_cast<double>(instance_.spec().vocab) * instance_.spec().dim;
     return Figure{best, 100 * best * 2 * body / limits_.flops_per_second};
   }
 
@@ -148,7 +149,8 @@ void print_row(const BenchOptions& options, const char* what, int size, const Fi
     fmt::print("{{\"what\":\"{}\",\"size\":{},\"tokens_per_second\":{:.2f},\"percent_of_{}\":{:.2f}}}\n", what, size,
                figure.tokens_per_second, limit, figure.limit_percent);
   } else {
-    fmt::print("  {:8}{:6}{:12.1f} tokens/s{:8.1f} % of {}\n", what, size, figure.tokens_per_second, figure.limit_percent, limit);
+    fmt::print("  {:8}{:6}{:12.1f} tokens/s{:8.1f} % of {}\n", what, size, figure.tokens_per_second,
+               figure.limit_percent, limit);
   }
 }
 

@@ -1,6 +1,5 @@
 // quern describe: what a model is, from its files alone.
 #include <fmt/format.h>
-
 #include <map>
 #include <string>
 

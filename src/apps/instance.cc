@@ -1,9 +1,8 @@
 #include "apps/instance.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <set>
 
 #include "apps/loader_text.h"
@@ -22,7 +21,8 @@ constexpr int kv_element_bytes = 2;
 Result<Json> parse_overrides(const std::string& text) {
   if (text.empty()) return Json();
   auto given = Json::parse(text);
-  if (!given.ok() || !given->is_object()) return Error{"--hf-overrides must be a JSON object, such as '{\"rope_theta\": 1e6}'"};
+  if (!given.ok() || !given->is_object())
+    return Error{"--hf-overrides must be a JSON object, such as '{\"rope_theta\": 1e6}'"};
   return given;
 }
 
@@ -32,20 +32,22 @@ Result<int> choose_model_len(const InstanceOptions& options, const DecoderSpec& 
   auto wanted = parse_integer(options.max_model_len);
   if (!wanted.ok() || *wanted < 1) return Error{"--max-model-len takes a number of tokens, or auto"};
   if (*wanted > spec.max_positions) {
-    return Error{fmt::format("--max-model-len {} is more than the {} positions of the model; say less, or change "
-                             "max_position_embeddings with --hf-overrides",
-                             *wanted, spec.max_positions)};
+    return Error{
+        fmt::format("--max-model-len {} is more than the {} positions of the model; say less, or change "
+                    "max_position_embeddings with --hf-overrides",
+                    *wanted, spec.max_positions)};
   }
   if (*wanted > tokens) {
-    return Error{fmt::format("--max-model-len {} does not fit: the KV cache holds {} tokens; raise "
-                             "--kv-cache-memory-bytes or lower --max-model-len",
-                             *wanted, tokens)};
+    return Error{
+        fmt::format("--max-model-len {} does not fit: the KV cache holds {} tokens; raise "
+                    "--kv-cache-memory-bytes or lower --max-model-len",
+                    *wanted, tokens)};
   }
   return static_cast<int>(*wanted);
 }
 
-/// Tokens that one sequence alone can have in `pages` pages: every full group needs one for each 16 tokens, a window group
-/// only for what its window and one step span.
+/// Tokens that one sequence alone can have in `pages` pages: every full group needs one for each 16 tokens, a window
+/// group only for what its window and one step span.
 int64_t tokens_of_pages(const KvLayout& kv, int64_t pages, int step_tokens) {
   int64_t full_groups = 0;
   int64_t bounded = 0;
@@ -56,7 +58,8 @@ int64_t tokens_of_pages(const KvLayout& kv, int64_t pages, int step_tokens) {
       bounded += (group.window + step_tokens) / kv.page_tokens + 2;
     }
   }
-  if (full_groups == 0) return pages >= bounded ? INT32_MAX : pages / static_cast<int64_t>(kv.groups.size()) * kv.page_tokens;
+  if (full_groups == 0)
+    return pages >= bounded ? INT32_MAX : pages / static_cast<int64_t>(kv.groups.size()) * kv.page_tokens;
   const int64_t all_grow = pages / static_cast<int64_t>(kv.groups.size()) * kv.page_tokens;
   const int64_t some_bounded = (pages - bounded) / full_groups * kv.page_tokens;
   return std::max(all_grow, some_bounded);
@@ -80,15 +83,18 @@ Status choose_kv(const InstanceOptions& options, const DecoderSpec& spec, Memory
   int64_t bytes = options.kv_cache_memory_bytes;
   if (bytes == 0) {
     // Room for every row at full length, but no more than a part of what is free.
-    const int64_t per_row = (spec.max_positions / kv.page_tokens + 2) * kv.page_bytes * static_cast<int64_t>(kv.groups.size());
-    bytes = std::min({per_row * options.max_num_seqs, default_kv_bytes, std::max<int64_t>(0, (plan->free - plan->weights) / 2)});
+    const int64_t per_row =
+        (spec.max_positions / kv.page_tokens + 2) * kv.page_bytes * static_cast<int64_t>(kv.groups.size());
+    bytes = std::min(
+        {per_row * options.max_num_seqs, default_kv_bytes, std::max<int64_t>(0, (plan->free - plan->weights) / 2)});
   }
   plan->kv_pages = std::min<int64_t>(bytes / kv.page_bytes, INT32_MAX);
   plan->kv_tokens = tokens_of_pages(kv, plan->kv_pages, options.max_num_batched_tokens);
   if (plan->kv_tokens < kv.page_tokens) {
-    return Error{fmt::format("no room for a KV cache: {} bytes hold less than one page of {} bytes for each of {} layer groups; "
-                             "raise --kv-cache-memory-bytes",
-                             bytes, kv.page_bytes, kv.groups.size())};
+    return Error{
+        fmt::format("no room for a KV cache: {} bytes hold less than one page of {} bytes for each of {} layer groups; "
+                    "raise --kv-cache-memory-bytes",
+                    bytes, kv.page_bytes, kv.groups.size())};
   }
   ASSIGN_OR_RETURN(plan->max_model_len, choose_model_len(options, spec, plan->kv_tokens));
   return {};
@@ -99,7 +105,8 @@ Status check_options(const InstanceOptions& options) {
     return Error{fmt::format("--device {}: this build of quern runs on the CPU only; say cpu or auto", options.device)};
   }
   if (options.dtype != "auto" && options.dtype != "float32") {
-    return Error{fmt::format("--dtype {}: the CPU computes with float32 activations; say float32 or auto", options.dtype)};
+    return Error{
+        fmt::format("--dtype {}: the CPU computes with float32 activations; say float32 or auto", options.dtype)};
   }
   if (options.kv_cache_dtype != "auto" && options.kv_cache_dtype != "float16") {
     return Error{fmt::format("--kv-cache-dtype {}: the CPU keeps keys and values as float16; say float16 or auto",
@@ -125,14 +132,16 @@ Result<Json> read_generation_config(const Checkpoint& checkpoint, const std::str
   }
   ASSIGN_OR_RETURN(const std::string text, read_file(choice + "/generation_config.json"));
   auto config = Json::parse(text);
-  if (!config.ok() || !config->is_object()) return Error{fmt::format("{}/generation_config.json is no JSON object", choice)};
+  if (!config.ok() || !config->is_object())
+    return Error{fmt::format("{}/generation_config.json is no JSON object", choice)};
   return config;
 }
 
 void add_ids(const Json* ids, std::set<int32_t>* into) {
   if (ids == nullptr) return;
   const auto add = [&](const Json& id) {
-    if (id.is_integer() && id.as_integer() >= 0 && id.as_integer() <= INT32_MAX) into->insert(static_cast<int32_t>(id.as_integer()));
+    if (id.is_integer() && id.as_integer() >= 0 && id.as_integer() <= INT32_MAX)
+      into->insert(static_cast<int32_t>(id.as_integer()));
   };
   if (ids->is_array()) {
     for (const Json& id : ids->items()) add(id);
@@ -142,7 +151,7 @@ void add_ids(const Json* ids, std::set<int32_t>* into) {
 }
 
 Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
-                                               const std::string& choice) {
+                                             const std::string& choice) {
   GenerationConfig defaults;
   ASSIGN_OR_RETURN(defaults.values, read_generation_config(checkpoint, choice));
   std::set<int32_t> ends;
@@ -158,7 +167,8 @@ EngineOptions engine_options(const InstanceOptions& options, const DecoderSpec& 
   made.groups.clear();
   const KvLayout kv = kv_layout(spec, kv_element_bytes);
   for (const KvGroup& group : kv.groups) {
-    made.groups.push_back({group.window > 0 ? GroupSpec::Kind::window : GroupSpec::Kind::full, group.window, kv.page_tokens});
+    made.groups.push_back(
+        {group.window > 0 ? GroupSpec::Kind::window : GroupSpec::Kind::full, group.window, kv.page_tokens});
   }
   made.pages = static_cast<int32_t>(plan.kv_pages);
   made.max_num_seqs = options.max_num_seqs;
@@ -177,7 +187,8 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--tokenizer", "PATH", "another tokenizer.json, folder or .gguf", &o.tokenizer);
   flags.add("--chat-template", "FILE", "another chat template: a file, or its text", &o.chat_template);
   flags.add("--hf-overrides", "JSON", "laid over config.json", &o.hf_overrides);
-  flags.add("--generation-config", "auto|vllm|DIR", "where sampling defaults come from; vllm: nowhere", &o.generation_config);
+  flags.add("--generation-config", "auto|vllm|DIR", "where sampling defaults come from; vllm: nowhere",
+            &o.generation_config);
   flags.add("--device", "auto|cpu", "where to compute", &o.device);
   flags.add("--dtype", "auto|float32", "type of activations", &o.dtype);
   flags.add("--kv-cache-dtype", "auto|float16", "type of cached keys and values", &o.kv_cache_dtype);
@@ -188,18 +199,22 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--max-queued-requests", "N", "waiting requests; more get 429", &o.max_queued_requests);
   flags.add("--threads", "N", "worker threads (default: one per core)", &o.threads);
   flags.add("--seed", "N", "seed of requests that name none (default: random)", &o.seed);
-  flags.add("--enable-prefix-caching", "reuse the KV of equal prefixes (default; --no-... turns it off)", &o.prefix_caching);
+  flags.add("--enable-prefix-caching", "reuse the KV of equal prefixes (default; --no-... turns it off)",
+            &o.prefix_caching);
   flags.add("--batch-invariant", "same bits whatever else is in the batch (default on the CPU)", &o.batch_invariant);
 }
 
 std::string describe(const MemoryPlan& plan) {
   const auto line = [](const char* what, int64_t bytes, const std::string& note) {
-    return fmt::format("  {:14}{:>16} bytes  {:>9.1f} MiB  {}\n", what, bytes, static_cast<double>(bytes) / (1 << 20), note);
+    return fmt::format("  {:14}{:>16} bytes  {:>9.1f} MiB  {}\n", what, bytes, static_cast<double>(bytes) / (1 << 20),
+                       note);
   };
   return line("weights", plan.weights, "") +
-         line("KV cache", plan.kv(), fmt::format("{} pages of {} bytes; up to {} tokens", plan.kv_pages, plan.kv_page_bytes, plan.kv_tokens)) +
+         line("KV cache", plan.kv(),
+              fmt::format("{} pages of {} bytes; up to {} tokens", plan.kv_pages, plan.kv_page_bytes, plan.kv_tokens)) +
          line("executor", plan.executor, "activations, logits, step inputs, page tables") +
-         line("total", plan.total(), fmt::format("context {} tokens", plan.max_model_len)) + line("free now", plan.free, "");
+         line("total", plan.total(), fmt::format("context {} tokens", plan.max_model_len)) +
+         line("free now", plan.free, "");
 }
 
 Result<std::string> default_model_path() {
@@ -211,7 +226,8 @@ Result<std::string> default_model_path() {
                                                 : std::string(home != nullptr ? home : "") + "/.cache/quern/models";
   const std::string path = folder + "/SmolLM2-135M-Instruct.Q4_1.gguf";
   if (file_exists(path)) return path;
-  return Error{fmt::format("the built-in default model is not in {}; fetch it with tools/fetch_model, or name a model", folder)};
+  return Error{
+      fmt::format("the built-in default model is not in {}; fetch it with tools/fetch_model, or name a model", folder)};
 }
 
 Result<OpenedModel> open_model(const InstanceOptions& options) {
@@ -228,8 +244,8 @@ Result<OpenedModel> open_model(const InstanceOptions& options) {
   opened.memory.free = opened.device->free_bytes();
   opened.memory.weights = plan.weight_bytes;
   TRY(choose_kv(options, plan.spec, &opened.memory));
-  opened.memory.executor = model_executor_bytes(plan.decoder, opened.device->queue(),
-                                                executor_options(options, plan.spec, opened.memory));
+  opened.memory.executor =
+      model_executor_bytes(plan.decoder, opened.device->queue(), executor_options(options, plan.spec, opened.memory));
   opened.plan = std::move(plan);
   return opened;
 }
@@ -239,7 +255,8 @@ Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options,
   const int64_t start = now_us();
   ASSIGN_OR_RETURN(OpenedModel opened, open_model(options));
   if (opened.memory.total() > opened.memory.free) {
-    return Error{fmt::format("not enough memory; lower --kv-cache-memory-bytes or --max-num-seqs:\n{}", describe(opened.memory))};
+    return Error{fmt::format("not enough memory; lower --kv-cache-memory-bytes or --max-num-seqs:\n{}",
+                             describe(opened.memory))};
   }
   auto instance = std::make_unique<Instance>();
   instance->memory = opened.memory;

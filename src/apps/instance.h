@@ -1,5 +1,5 @@
-// Instance: a model ready to answer: device, weights, KV pool, executor, engine, and the text side. Created and destroyed
-// whole. Thread: main.
+// Instance: a model ready to answer: device, weights, KV pool, executor, engine, and the text side. Created and
+// destroyed whole. Thread: main.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ namespace quern {
 
 /// The flags that say what is loaded and how; `run`, `serve`, `bench` and `replay` share them.
 struct InstanceOptions {
-  std::string model;              // empty: the built-in default
-  std::string tokenizer;          // path of another tokenizer.json or .gguf
-  std::string chat_template;      // a file, or the template itself
-  std::string hf_overrides;       // JSON object laid over config.json
+  std::string model;                       // empty: the built-in default
+  std::string tokenizer;                   // path of another tokenizer.json or .gguf
+  std::string chat_template;               // a file, or the template itself
+  std::string hf_overrides;                // JSON object laid over config.json
   std::string generation_config = "auto";  // auto, vllm, or a folder
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
@@ -39,20 +39,20 @@ struct InstanceOptions {
   int seed = 0;
   bool prefix_caching = true;
   bool batch_invariant = true;
-  bool reserve_max_len = false;   // benchmark only
+  bool reserve_max_len = false;  // benchmark only
   bool quiet = false;
-  Trace* trace = nullptr;         // watches every kernel
+  Trace* trace = nullptr;  // watches every kernel
 };
 void add_instance_flags(Flags& flags, InstanceOptions& options);
 
 /// Where every byte goes; exact.
 struct MemoryPlan {
   int64_t weights = 0;
-  int64_t kv_pages = 0;      // count
+  int64_t kv_pages = 0;  // count
   int64_t kv_page_bytes = 0;
-  int64_t kv_tokens = 0;     // that many tokens of one long sequence
-  int64_t executor = 0;      // activations, logits, step inputs, page tables
-  int64_t free = 0;          // on the device before
+  int64_t kv_tokens = 0;  // that many tokens of one long sequence
+  int64_t executor = 0;   // activations, logits, step inputs, page tables
+  int64_t free = 0;       // on the device before
   int max_model_len = 0;
 
   int64_t kv() const { return kv_pages * kv_page_bytes; }
@@ -62,8 +62,8 @@ std::string describe(const MemoryPlan& plan);
 
 /// Sampling defaults and end tokens: generation_config.json or the GGUF's keys, and what the vocabulary says.
 struct GenerationConfig {
-  Json values;                       // temperature, top_p, top_k, min_p, repetition_penalty, as far as given
-  std::vector<int32_t> end_tokens;   // sorted
+  Json values;                      // temperature, top_p, top_k, min_p, repetition_penalty, as far as given
+  std::vector<int32_t> end_tokens;  // sorted
 };
 
 /// What is known before any weight is read.

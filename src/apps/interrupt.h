@@ -7,8 +7,8 @@
 
 namespace quern {
 
-/// Make it before any other thread starts, so that all of them leave the signals to it. `act` is called on a thread of its
-/// own for each signal (SIGINT or SIGTERM).
+/// Make it before any other thread starts, so that all of them leave the signals to it. `act` is called on a thread of
+/// its own for each signal (SIGINT or SIGTERM).
 class Interrupt {
  public:
   explicit Interrupt(std::function<void(int signal)> act);

@@ -1,8 +1,7 @@
 // The quern program: picks a command.
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <exception>
+#include <fmt/format.h>
 #include <span>
 #include <string_view>
 #include <vector>

@@ -1,8 +1,7 @@
 #include "apps/pending.h"
 
-#include <fmt/format.h>
-
 #include <atomic>
+#include <fmt/format.h>
 #include <span>
 
 #include "base/clock.h"
@@ -20,7 +19,8 @@ Result<std::shared_ptr<Pending>> Pending::submit(Engine& engine, Request request
   switch (engine.submit(std::move(request))) {
     case SubmitResult::accepted: return pending;
     case SubmitResult::queue_full: return Error{"too many requests are waiting"};
-    case SubmitResult::too_long: return Error{fmt::format("the prompt of {} tokens leaves no room for an answer", prompt)};
+    case SubmitResult::too_long:
+      return Error{fmt::format("the prompt of {} tokens leaves no room for an answer", prompt)};
     case SubmitResult::stopping: return Error{"the engine is stopping"};
   }
   return Error{"the engine refused the request"};

@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/channel.h"

@@ -1,9 +1,8 @@
 #include "apps/progress.h"
 
+#include <cstdio>
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <cstdio>
 #include <utility>
 
 #include "base/clock.h"

@@ -1,20 +1,19 @@
 // quern run: chat in the terminal.
-#include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/random.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <fmt/format.h>
+#include <poll.h>
 #include <string>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
 
-#include "apps/pending.h"
 #include "apps/commands.h"
 #include "apps/instance.h"
 #include "apps/interrupt.h"
+#include "apps/pending.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "text/detokenizer.h"
@@ -145,10 +144,12 @@ class Chat {
     const auto used = static_cast<int64_t>(request.prompt.size());
     const int64_t room = instance_.memory.max_model_len - used;
     if (room < 1) {
-      return Error{fmt::format("the conversation has {} tokens and the context holds {}; start anew or raise --max-model-len",
-                               used, instance_.memory.max_model_len)};
+      return Error{
+          fmt::format("the conversation has {} tokens and the context holds {}; start anew or raise --max-model-len",
+                      used, instance_.memory.max_model_len)};
     }
-    request.max_tokens = static_cast<int32_t>(options_.max_tokens > 0 ? std::min<int64_t>(options_.max_tokens, room) : room);
+    request.max_tokens =
+        static_cast<int32_t>(options_.max_tokens > 0 ? std::min<int64_t>(options_.max_tokens, room) : room);
     request.end_tokens = instance_.generation.end_tokens;
     const Json& defaults = instance_.generation.values;
     const auto pick = [&](double given, const char* name, double otherwise) {
@@ -182,10 +183,11 @@ class Chat {
     const int32_t computed = times.prompt_tokens - times.cached_tokens;
     const double first = static_cast<double>(times.first_token_us) * 1e-6;
     const double rest = static_cast<double>(times.total_us - times.first_token_us) * 1e-6;
-    fmt::print(stderr,
-               "[prompt {} tokens, {} cached; first token {:.0f} ms, prefill {:.0f} tokens/s; {} tokens, {:.1f} tokens/s]\n",
-               times.prompt_tokens, times.cached_tokens, first * 1e3, computed / first, times.output_tokens,
-               rest > 0 ? (times.output_tokens - 1) / rest : 0.0);
+    fmt::print(
+        stderr,
+        "[prompt {} tokens, {} cached; first token {:.0f} ms, prefill {:.0f} tokens/s; {} tokens, {:.1f} tokens/s]\n",
+        times.prompt_tokens, times.cached_tokens, first * 1e3, computed / first, times.output_tokens,
+        rest > 0 ? (times.output_tokens - 1) / rest : 0.0);
   }
 
   Instance& instance_;
@@ -216,7 +218,8 @@ Result<RunOptions> parse(std::span<char* const> arguments, bool* help) {
   std::vector<std::string> words;
   flags.positional("MODEL", &words);
   flags.add("--system", "TEXT", "system message", &options.system);
-  flags.add("--temperature", "T", "0 always takes the best token (default: the model's; 0 for one answer)", &options.temperature);
+  flags.add("--temperature", "T", "0 always takes the best token (default: the model's; 0 for one answer)",
+            &options.temperature);
   flags.add("--top-p", "P", "sample from the best tokens that make up P", &options.top_p);
   flags.add("--top-k", "K", "sample from the K best tokens", &options.top_k);
   flags.add("--max-tokens", "N", "longest answer", &options.max_tokens);
@@ -255,7 +258,8 @@ int run_command(std::span<char* const> arguments) {
   const bool once = !options->prompt.empty() || !terminal;
   options->instance.quiet = once && !options->verbose;
   if (options->prompt.empty() && !terminal) options->prompt = console.everything();
-  if (once && options->prompt.empty()) return fail("nothing to answer: give a prompt as an argument or on standard input");
+  if (once && options->prompt.empty())
+    return fail("nothing to answer: give a prompt as an argument or on standard input");
   auto instance = make_instance(options->instance);
   if (!instance.ok()) return fail(instance.error().message);
   Chat chat(**instance, *options, once);

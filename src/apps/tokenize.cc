@@ -1,8 +1,7 @@
 // quern tokenize: text to token ids.
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <string>
+#include <unistd.h>
 
 #include "apps/commands.h"
 #include "apps/instance.h"
@@ -15,7 +14,8 @@ namespace {
 std::string read_standard_input() {
   std::string text;
   char block[1 << 16];
-  for (ssize_t got = 0; (got = ::read(STDIN_FILENO, block, sizeof block)) > 0;) text.append(block, static_cast<size_t>(got));
+  for (ssize_t got = 0; (got = ::read(STDIN_FILENO, block, sizeof block)) > 0;)
+    text.append(block, static_cast<size_t>(got));
   return text;
 }
 
@@ -56,7 +56,8 @@ int tokenize_command(std::span<char* const> arguments) {
   const double seconds = seconds_since(start);
   if (!ids.ok()) return fail(ids.error().message);
   if (count) {
-    fmt::print("{} tokens, {} bytes, {:.1f} MB/s\n", ids->size(), text.size(), static_cast<double>(text.size()) * 1e-6 / seconds);
+    fmt::print("{} tokens, {} bytes, {:.1f} MB/s\n", ids->size(), text.size(),
+               static_cast<double>(text.size()) * 1e-6 / seconds);
   } else if (show_text) {
     for (const int32_t id : *ids) fmt::print("{:8}  {}\n", id, Json((*tokenizer)->token_bytes(id)).dump());
   } else {

@@ -1,0 +1,197 @@
+// quern serve: a model over the OpenAI API.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <mutex>
+#include <unistd.h>
+#include <vector>
+
+#include "apps/commands.h"
+#include "apps/instance.h"
+#include "apps/interrupt.h"
+#include "base/log.h"
+#include "server/server.h"
+
+namespace quern {
+namespace {
+
+struct ServeOptions {
+  InstanceOptions instance;
+  ServerOptions server;
+  std::string default_template_variables;
+  std::string log_level = "info";
+  double shutdown_timeout_s = 30;
+  bool dry_run = false;
+};
+
+/// SIGTERM or Ctrl-C: the first one drains, the second one leaves at once.
+class StopSign {
+ public:
+  void raise(int signal) {
+    const std::lock_guard lock(mutex_);
+    if (count_++ > 0) _exit(128 + signal);
+    raised_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    raised_.wait(lock, [&] { return count_ > 0; });
+  }
+
+ private:
+  std::mutex mutex_;  // between the signal's thread and main
+  std::condition_variable raised_;
+  int count_ = 0;
+};
+
+void add_server_flags(Flags& flags, ServeOptions& o) {
+  flags.add("--host", "ADDRESS", "where to listen (default 127.0.0.1; 0.0.0.0 is everywhere)", &o.server.http.host);
+  flags.add("--port", "N", "0 takes any free one", &o.server.http.port);
+  flags.add("--served-model-name", "NAME", "what clients call the model; may be repeated", &o.server.model_names);
+  flags.add("--api-key", "KEY", "clients must send it; may be repeated (or $QUERN_API_KEY)", &o.server.api_keys);
+  flags.add("--metrics-auth", "/metrics asks for the key too", &o.server.metrics_auth);
+  flags.add("--strict-params", "refuse fields that are not known", &o.server.strict_params);
+  flags.add("--max-logprobs", "N", "most top_logprobs of a request", &o.server.max_logprobs);
+  flags.add("--default-chat-template-kwargs", "JSON", "variables of every chat template",
+            &o.default_template_variables);
+  flags.add("--watchdog-timeout", "SECONDS", "/health fails when work stands still so long",
+            &o.server.watchdog_timeout_s);
+  flags.add("--request-timeout", "SECONDS", "longest time of a request (default: none)", &o.server.request_timeout_s);
+  flags.add("--shutdown-timeout", "SECONDS", "how long running answers may take after SIGTERM", &o.shutdown_timeout_s);
+  flags.add("--log-level", "LEVEL", "debug, info, warning or error", &o.log_level);
+  flags.add("--dry-run", "print the memory plan and leave", &o.dry_run);
+}
+
+/// Flags of vLLM that change nothing here are named and passed over; anything else unknown is an error.
+std::vector<char*> without_ignored(std::span<char* const> arguments) {
+  static constexpr std::string_view switches[] = {
+      "--enforce-eager",        "--trust-remote-code",   "--enable-chunked-prefill", "--async-scheduling",
+      "--disable-log-requests", "--enable-log-requests", "--disable-log-stats",      "--enable-prompt-tokens-details"};
+  static constexpr std::string_view with_value[] = {"--swap-space", "--gpu-memory-utilization", "--uvicorn-log-level",
+                                                    "--block-size", "--api-server-count"};
+  std::vector<char*> kept;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
+    const std::string_view name = word.substr(0, word.find('='));
+    const bool valued = std::ranges::find(with_value, name) != std::end(with_value);
+    if (!valued && std::ranges::find(switches, name) == std::end(switches)) {
+      kept.push_back(arguments[i]);
+      continue;
+    }
+    fmt::print(stderr, "quern: {} changes nothing here and is passed over\n", name);
+    if (valued && name.size() == word.size()) ++i;
+  }
+  return kept;
+}
+
+SamplingParams sampling_defaults(const Json& values) {
+  SamplingParams sampling;
+  const auto number = [&](const char* name, float* into) {
+    if (const auto value = values.number(name)) *into = static_cast<float>(*value);
+  };
+  number("temperature", &sampling.temperature);
+  number("top_p", &sampling.top_p);
+  number("min_p", &sampling.min_p);
+  number("repetition_penalty", &sampling.repetition_penalty);
+  if (const auto top_k = values.integer("top_k")) sampling.top_k = static_cast<int32_t>(*top_k);
+  if (values.boolean("do_sample") == false && !values.has("temperature")) sampling.temperature = 0.0F;
+  return sampling;
+}
+
+std::string name_of(const std::string& path) {
+  std::string name = path;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  name = name.substr(name.find_last_of('/') + 1);
+  return name.ends_with(".gguf") ? name.substr(0, name.size() - 5) : name;
+}
+
+void complete(ServerOptions& options, const Instance& instance) {
+  if (options.model_names.empty()) options.model_names.push_back(name_of(instance.checkpoint->path()));
+  options.model_root = instance.checkpoint->path();
+  options.version = quern_version;
+  options.max_model_len = instance.memory.max_model_len;
+  options.vocab_size = instance.spec().vocab;
+  options.end_tokens = instance.generation.end_tokens;
+  options.defaults.sampling = sampling_defaults(instance.generation.values);
+  if (const auto most = instance.generation.values.integer("max_new_tokens")) {
+    options.defaults.max_tokens = static_cast<int32_t>(*most);
+  }
+}
+
+void print_ready(const Instance& instance, const ServeOptions& options, int port) {
+  const std::string& host = options.server.http.host;
+  const std::string shown = host == "0.0.0.0" || host == "::" ? "localhost" : host;
+  const std::string& name = options.server.model_names[0];
+  fmt::print("quern {} serves {} on {}\n\n", quern_version, name, instance.device->description());
+  fmt::print("{}\n", describe(instance.memory));
+  fmt::print("ready after {:.2f} s at http://{}:{}\n\n", instance.load_seconds, shown, port);
+  fmt::print(
+      "  curl http://{}:{}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n",
+      shown, port, name);
+  if (shown != host && options.server.api_keys.empty())
+    fmt::print("anybody who reaches this port may use it: set --api-key\n");
+  std::fflush(stdout);
+}
+
+Result<ServeOptions> parse(std::span<char* const> arguments, bool* help) {
+  ServeOptions options;
+  options.server.http.port = 8000;
+  options.instance.max_num_seqs = 64;
+  Flags flags("quern serve [MODEL] [flags]", "quern serve model.gguf --port 8000");
+  flags.positional("MODEL", &options.instance.model);
+  add_server_flags(flags, options);
+  add_instance_flags(flags, options.instance);
+  TRY(flags.parse(without_ignored(arguments)));
+  *help = flags.help_wanted();
+  if (*help) fmt::print("{}", flags.help());
+  if (options.server.http.port < 0 || options.server.http.port > 65535)
+    return Error{"--port must be between 0 and 65535"};
+  if (const char* key = std::getenv("QUERN_API_KEY"); key != nullptr && *key != 0)
+    options.server.api_keys.emplace_back(key);
+  if (!options.default_template_variables.empty()) {
+    auto given = Json::parse(options.default_template_variables);
+    if (!given.ok() || !given->is_object()) return Error{"--default-chat-template-kwargs must be a JSON object"};
+    options.server.template_variables = std::move(*given);
+  }
+  return options;
+}
+
+int serve(ServeOptions& options) {
+  StopSign stop;
+  const Interrupt interrupt([&](int signal) { stop.raise(signal); });
+  auto instance = make_instance(options.instance);
+  if (!instance.ok()) return fail(instance.error().message);
+  complete(options.server, **instance);
+  std::shared_ptr<const ChatTemplate> chat;
+  if ((*instance)->chat_template) chat = std::make_shared<const ChatTemplate>(std::move(*(*instance)->chat_template));
+  EngineService service(*(*instance)->engine);
+  Server server(options.server, service, (*instance)->tokenizer, chat);
+  const Status started = server.start();
+  if (!started.ok()) return fail(started.error().message);
+  print_ready(**instance, options, server.port());
+  stop.wait();
+  log_info("draining: running answers have {:.0f} s to finish", options.shutdown_timeout_s);
+  const auto patience = std::chrono::milliseconds(static_cast<int64_t>(options.shutdown_timeout_s * 1e3));
+  const bool all = server.drain(std::chrono::steady_clock::now() + patience);
+  log_info("{}", all ? "drained; all answers were finished" : "stopped; some answers were cut off");
+  return 0;
+}
+
+}  // namespace
+
+int serve_command(std::span<char* const> arguments) {
+  bool help = false;
+  auto options = parse(arguments, &help);
+  if (!options.ok()) return fail(options.error().message);
+  if (help) return 0;
+  if (!options->dry_run) return serve(*options);
+  const auto opened = open_model(options->instance);
+  if (!opened.ok()) return fail(opened.error().message);
+  fmt::print("{}", describe(opened->memory));
+  return 0;
+}
+
+}  // namespace quern
