@@ -66,7 +66,7 @@ def environment():
 def render(source, variables):
     """The output, or None when there was an error."""
     try:
-        text = environment().from_string(source).render(**variables)
+        text = environment().from_string(source).render(**json.loads(json.dumps(variables)))
         text.encode()
         return text
     except Exception:  # whatever it was, our engine has to refuse too
@@ -92,7 +92,7 @@ def main():
     hashes = {}
     for path in sorted(Path(sys.argv[2]).glob("*.jinja")):
         source = path.read_text()
-        texts = [render(source, json.loads(json.dumps(c["variables"]))) for c in conversations]
+        texts = [render(source, c["variables"]) for c in conversations]
         hashes[path.stem] = ["error" if text is None else fnv1a(text) for text in texts]
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(values)}" for name, values in hashes.items())
     (output / "template_hashes.json").write_text("{\n" + lines + "\n}\n")

@@ -287,6 +287,7 @@ Arguments rest_of(const Arguments& arguments, size_t first) {
 }
 
 Value filter_map(Renderer& renderer, const Value& self, const Arguments& arguments) {
+  if (!is_true(self)) return renderer.heap().generator({});  // none too, as in Jinja
   std::vector<Value> items = renderer.items_of(self);
   if (arguments.positional.empty()) {
     const Bound bound(renderer, "map", arguments, {"attribute", "default"}, 1);
@@ -310,6 +311,7 @@ Value filter_map(Renderer& renderer, const Value& self, const Arguments& argumen
 /// select, reject and their attribute forms: keeps the items whose test says `wanted`.
 template <bool wanted, bool by_attribute>
 Value filter_select(Renderer& renderer, const Value& self, const Arguments& arguments) {
+  if (!is_true(self)) return renderer.heap().generator({});
   const size_t first = by_attribute ? 1 : 0;
   if (arguments.positional.size() < first) return renderer.fail("missing parameter for attribute name");
   const Key key(renderer, by_attribute ? &arguments.positional[0] : nullptr, true);
