@@ -19,7 +19,7 @@ namespace {
 
 using testing::arg_max;
 using testing::Sequences;
-using testing::Slice;
+using testing::StepPart;
 
 const std::string folder = QUERN_SOURCE_DIR "/tests/golden/";
 
@@ -81,7 +81,7 @@ TEST_P(Golden, LogitsAndGreedyTextAreThoseOfTransformers) {
   ASSERT_TRUE(model.ok()) << model.error().message;
   Sequences sequences(**device, model->spec, model->decoder, 1, 64, Dtype::f32);
 
-  auto logits = sequences.step(Slice{0, expected.prompt, expected.positions});
+  auto logits = sequences.step(StepPart{0, expected.prompt, expected.positions});
   for (size_t i = 0; i < logits.size(); ++i) {
     ASSERT_EQ(logits[i].size(), expected.logits[i].size());
     for (size_t v = 0; v < logits[i].size(); ++v) {
@@ -93,7 +93,7 @@ TEST_P(Golden, LogitsAndGreedyTextAreThoseOfTransformers) {
   while (true) {
     greedy.push_back(arg_max(logits.back()));
     if (greedy.size() == expected.greedy.size()) break;
-    logits = sequences.step(Slice{0, {greedy.back()}, {0}});
+    logits = sequences.step(StepPart{0, {greedy.back()}, {0}});
   }
   EXPECT_EQ(greedy, expected.greedy);
 }

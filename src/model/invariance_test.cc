@@ -19,7 +19,7 @@ namespace quern {
 namespace {
 
 using testing::Sequences;
-using testing::Slice;
+using testing::StepPart;
 
 /// Logits of every position of a text.
 using Rows = std::vector<std::vector<float>>;
@@ -73,7 +73,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
     Sequences sequences(device, model_->spec, model_->decoder, texts(), 320);
     std::vector<Rows> out(texts_.size());
     for (const std::vector<Piece>& step : plan) {
-      std::vector<Slice> slices;
+      std::vector<StepPart> slices;
       for (const Piece& piece : step) {
         const int row = texts() - 1 - piece.text;
         const auto begin = texts_[static_cast<size_t>(piece.text)].begin() + sequences.length(row);

@@ -16,7 +16,7 @@
 namespace quern::testing {
 
 /// New tokens of one sequence in a step, and at which of them logits are wanted.
-struct Slice {
+struct StepPart {
   int row = 0;
   std::vector<int32_t> tokens;
   std::vector<int> outputs;
@@ -55,13 +55,13 @@ class Sequences {
   int64_t arena_bytes() const { return arena_bytes_; }
 
   /// Runs one step; logits of all outputs, slice by slice.
-  std::vector<std::vector<float>> step(std::span<const Slice> slices) {
+  std::vector<std::vector<float>> step(std::span<const StepPart> slices) {
     std::vector<int32_t> tokens;
     std::vector<int32_t> positions;
     std::vector<int32_t> starts{0};
     std::vector<int32_t> rows;
     std::vector<int32_t> outputs;
-    for (const Slice& slice : slices) {
+    for (const StepPart& slice : slices) {
       hide_what_is_behind_the_window(slice.row);
       const auto first = static_cast<int32_t>(tokens.size());
       for (const int output : slice.outputs) outputs.push_back(first + output);
@@ -80,7 +80,7 @@ class Sequences {
     };
     return run(shape, {view(tokens), {view(starts), view(rows), view(positions)}, view(outputs)});
   }
-  std::vector<std::vector<float>> step(const Slice& slice) { return step(std::span(&slice, 1)); }
+  std::vector<std::vector<float>> step(const StepPart& slice) { return step(std::span(&slice, 1)); }
 
  private:
   std::vector<std::vector<float>> run(const StepShape& shape, const StepInputs& inputs) {
