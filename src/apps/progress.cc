@@ -18,7 +18,7 @@ void Progress::update(int64_t done, int64_t total) {
   if (quiet_ || total <= 0) return;
   const std::lock_guard lock(mutex_);
   const int64_t now = now_us();
-  const int64_t first = 300'000;  // what is done sooner needs no bar
+  const int64_t first = terminal_ ? 300'000 : 1'000'000;  // what is done sooner needs no bar
   if (now - start_us_ < first || now - shown_us_ < (terminal_ ? 50'000 : 1'000'000)) return;
   shown_us_ = now;
   show(done, total);
