@@ -19,7 +19,7 @@ struct ModelExecutorOptions {
   int32_t vocab = 0;
   KvLayout kv;
   Dtype kv_dtype = Dtype::f16;
-  Trace* trace = nullptr;     // watches every kernel
+  Trace* trace = nullptr;  // watches every kernel
 };
 
 /// Device bytes the executor takes beside weights and KV pages: activations, logits, step inputs, page tables. Exact;

@@ -56,7 +56,8 @@ StepInputs StepStage::inputs() const {
 
 void StepStage::copy_to(Device& device) const {
   const auto send = [&](const Tensor& to, const std::vector<int32_t>& from) {
-    device.copy_in(to.data, reinterpret_cast<const std::byte*>(from.data()), static_cast<int64_t>(from.size()) * i32_bytes);
+    device.copy_in(to.data, reinterpret_cast<const std::byte*>(from.data()),
+                   static_cast<int64_t>(from.size()) * i32_bytes);
   };
   const StepInputs to = inputs();
   send(to.tokens, tokens_);

@@ -19,13 +19,14 @@ using StepMaskWords = std::map<int32_t, std::optional<TokenMask::Words>>;
 
 class Sampler {
  public:
-  Sampler(int32_t rows, int32_t vocab) : vocab_(vocab), counts_(static_cast<size_t>(rows)), ending_(static_cast<size_t>(rows)) {}
+  Sampler(int32_t rows, int32_t vocab)
+      : vocab_(vocab), counts_(static_cast<size_t>(rows)), ending_(static_cast<size_t>(rows)) {}
 
   /// A row begins with these tokens; what lies behind the request's prompt was generated before.
   void start(RowId row, const Request& request, std::span<const int32_t> tokens);
 
-  /// One result per slice. A decoding slice with drafts keeps those that sampling itself would have chosen, and the token
-  /// after them.   logits: [outputs, vocab], or none when no slice samples
+  /// One result per slice. A decoding slice with drafts keeps those that sampling itself would have chosen, and the
+  /// token after them.   logits: [outputs, vocab], or none when no slice samples
   std::vector<SliceResult> sample(Exec& exec, Tensor logits, const StepPlan& plan, const std::vector<Row>& rows,
                                   const StepStage& stage, const StepMaskWords& masks);
 

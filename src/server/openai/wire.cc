@@ -61,7 +61,7 @@ void append_usage(std::string& out, const Usage& usage) {
       usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
 }
 
-int64_t count_characters(std::string_view text) {
+int64_t utf8_length(std::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }

@@ -65,6 +65,6 @@ class Wire {
 };
 
 void append_usage(std::string& out, const Usage& usage);
-int64_t count_characters(std::string_view text);
+int64_t utf8_length(std::string_view text);
 
 }  // namespace quern
