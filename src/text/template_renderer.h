@@ -56,7 +56,7 @@ struct Loop final : Object {
   std::vector<Value> items;
   size_t index = 0;
   int depth = 0;
-  bool completed = false;  // some item ran to the end of the body: without one, Jinja takes `else`
+  bool completed = false;                       // some item ran to the end of the body: without one, Jinja takes `else`
   std::optional<std::vector<Value>> last_seen;  // by changed()
 };
 

@@ -47,7 +47,7 @@ class Value {
   Value(int64_t value) : value_(value) {}             // NOLINT(google-explicit-constructor)
   Value(double value) : value_(value) {}              // NOLINT(google-explicit-constructor)
   Value(TextRef value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  Value(ValueList* value) : value_(value) {}           // NOLINT(google-explicit-constructor)
+  Value(ValueList* value) : value_(value) {}          // NOLINT(google-explicit-constructor)
   Value(Dict* value) : value_(value) {}               // NOLINT(google-explicit-constructor)
   Value(Object* value) : value_(value) {}             // NOLINT(google-explicit-constructor)
   static Value count(size_t number) { return Value(static_cast<int64_t>(number)); }
