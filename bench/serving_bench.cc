@@ -1,16 +1,15 @@
 // What continuous batching, paging and prefix reuse are worth, with a real model on this machine:
 //   serving_bench [MODEL]
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "apps/pending.h"
 #include "apps/instance.h"
+#include "apps/pending.h"
 #include "base/clock.h"
 
 namespace quern {
@@ -53,7 +52,8 @@ std::vector<int> mixed_lengths(int groups) {
   return lengths;
 }
 
-std::vector<std::shared_ptr<Pending>> submit_all(Instance& instance, std::mt19937& random, std::span<const int> lengths) {
+std::vector<std::shared_ptr<Pending>> submit_all(Instance& instance, std::mt19937& random,
+                                                 std::span<const int> lengths) {
   std::vector<std::shared_ptr<Pending>> pending;
   for (const int length : lengths) {
     pending.push_back(Pending::submit(*instance.engine, random_request(instance, random, 16, length)).value());
@@ -81,9 +81,10 @@ void batching(Instance& instance) {
   const double continuous = tokens / seconds;
   // Nothing but the device's own time of the same steps.
   const double ideal = tokens / (static_cast<double>(after.device_us - before.device_us) * 1e-6);
-  fmt::print("static batches of 8: {:.1f} tokens/s; continuous: {:.1f} = {:.2f}x (must 1.6x, aim 2.2x), {:.1f} % of the device's "
-             "own time (must 90 %, aim 96 %)\n",
-             fixed, continuous, continuous / fixed, 100 * continuous / ideal);
+  fmt::print("static batches of 8 against continuous: {:.1f} / {:.1f} tokens/s = {:.2f}x (must >= 1.6x, aim 2.2x)\n",
+             fixed, continuous, continuous / fixed);
+  fmt::print("continuous against the device time of the same steps: {:.1f} % (must >= 90 %, aim 96 %)\n",
+             100 * continuous / ideal);
 }
 
 void prefix_hit(Instance& instance) {
@@ -100,11 +101,13 @@ void prefix_hit(Instance& instance) {
     const Reply again = time_of(prompt);
     hit = std::min(hit, static_cast<double>(again.times.first_token_us) * 1e-3);
     cached = again.times.cached_tokens;
-    one = std::min(one, static_cast<double>(time_of(random_request(instance, random, 1, 1)).times.first_token_us) * 1e-3);
+    one =
+        std::min(one, static_cast<double>(time_of(random_request(instance, random, 1, 1)).times.first_token_us) * 1e-3);
   }
-  fmt::print("prefix hit of 4,096 tokens ({} cached): {:.1f} ms to the first token, {:.1f} ms for one token: {:.1f} ms more "
-             "(must 20, aim 8)\n",
-             cached, hit, one, hit - one);
+  fmt::print(
+      "first token after a hit of 4,096 tokens, minus a 1-token prompt: {:.1f} - {:.1f} = {:.1f} ms, {} cached "
+      "(must <= 20 ms, aim 8 ms)\n",
+      hit, one, hit - one, cached);
 }
 
 /// Tokens per second of many short requests when admission reserves the whole context, and when it pages.
@@ -139,7 +142,8 @@ int main(int count, char** words) {
   }
   const double reserved = admission_rate(model, true);
   const double paged = admission_rate(model, false);
-  fmt::print("admission that reserves the context: {:.1f} tokens/s; paged: {:.1f} = {:.2f}x (must 2x, aim 3x)\n", reserved, paged,
-             paged / reserved);
+  fmt::print(
+      "admission that reserves the context against paged: {:.1f} / {:.1f} tokens/s = {:.2f}x (must >= 2x, aim 3x)\n",
+      reserved, paged, paged / reserved);
   return 0;
 }
