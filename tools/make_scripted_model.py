@@ -1,0 +1,187 @@
+"""tools/make_scripted_model.py DIRECTORY: a tiny valid Llama checkpoint whose next token is a table of the last one.
+
+The embedding of token i is a one-hot vector, attention and FFN add nothing, and column i of lm_head holds the logits of
+what follows token i. So texts, stop strings, split characters and probabilities are known in advance.
+Needs Python only.
+"""
+import array
+import json
+import math
+import pathlib
+import struct
+import sys
+
+VOCAB = 320  # also the width of the model
+HEADS = 5
+HEAD_DIM = 64
+FFN = 64
+CONTEXT = 512
+UNLIKELY = -60.0
+
+BOS, EOS, IM_START, IM_END = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
+SPECIAL = [BOS, EOS, IM_START, IM_END]
+MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o")]
+
+DIGITS = {"0": b" zero", "1": b" one", "2": b" two", "3": b" three", "4": b" four",
+          "5": b" five", "6": b" six", "7": b" seven", "8": b" eight", "9": b" nine"}
+
+# What a prompt that ends with the letter is answered with: tokens, then the end of the text. Every token is spelled once.
+SCRIPTS = {
+    "\n": [b"Hello", b" from", b" the", b" script"],
+    "A": [b"The capital", b" of", b" France", b" is", b" Paris", b" ."],
+    "S": [b"alpha ", b"ST", b"OP", b" omega"],
+    "H": [b"beta ", b"STO"],
+    "E": [b"\xf0\x9f", b"\x98\x80", b" \xe2\x82", b"\xac!", b" \xc3", b"\xa9 end"],
+    "B": [b"bad \xff", b" byte"],
+    "U": [b"cut \xe2\x82"],
+    "T": [b"t-one", b"t-two", b"t-three"],
+}
+LOOP = b" la"                                             # "L" and the end token: for ever
+CHOICES = {b"x1": 0.5, b"x2": 0.3, b"x3": 0.2}            # "P": one of these, then the end
+RANDOM = [b" r0", b" r1", b" r2", b" r3"]                 # "R": each with equal probability, for ever
+
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] }}"
+    "{{ '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% if ask is defined %}{{ ask }}{% endif %}{% endif %}")
+
+
+def byte_alphabet():
+    """GPT-2's printable stand-ins for bytes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in plain]
+    return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(rest)}}
+
+
+ALPHABET = byte_alphabet()
+
+
+def spell(text):
+    return "".join(ALPHABET[b] for b in text)
+
+
+def vocabulary():
+    """Spelling -> id."""
+    ids = {}
+    for token in SPECIAL:
+        ids[token] = len(ids)
+    for byte in range(256):
+        ids[ALPHABET[byte]] = len(ids)
+    for left, right in MERGES:
+        ids[left + right] = len(ids)
+    generated = [token for script in SCRIPTS.values() for token in script]
+    for token in [*generated, LOOP, *CHOICES, *RANDOM, *DIGITS.values()]:
+        assert spell(token) not in ids, token
+        ids[spell(token)] = len(ids)
+    assert len(ids) <= VOCAB
+    return ids
+
+
+def follow_ups(ids):
+    """Id -> {next id: probability}; what is not listed ends the text."""
+    table = {}
+    for trigger, script in SCRIPTS.items():
+        chain = [ids[spell(trigger.encode())], *(ids[spell(token)] for token in script), ids[EOS]]
+        table.update({last: {following: 1.0} for last, following in zip(chain, chain[1:])})
+    loop = ids[spell(LOOP)]
+    for last in (ids["L"], loop, ids[EOS]):
+        table[last] = {loop: 1.0}
+    table[ids["P"]] = {ids[spell(token)]: chance for token, chance in CHOICES.items()}
+    random = [ids[spell(token)] for token in RANDOM]
+    for last in (ids["R"], *random):
+        table[last] = {following: 1 / len(random) for following in random}
+    for digit, word in DIGITS.items():
+        table[ids[digit]] = table[ids[spell(word)]] = {ids[spell(word)]: 1.0}
+    return table
+
+
+def tensors():
+    width = HEADS * HEAD_DIM
+    ids = vocabulary()
+    table = follow_ups(ids)
+    norm = math.sqrt(VOCAB)  # what is left of a one-hot vector by RMS normalization
+    embedding = array.array("f", [0.0]) * (VOCAB * VOCAB)
+    head = array.array("f", [UNLIKELY / norm]) * (VOCAB * VOCAB)
+    for last in range(VOCAB):
+        embedding[last * VOCAB + last] = norm
+        for following, chance in table.get(last, {ids[EOS]: 1.0}).items():
+            head[following * VOCAB + last] = math.log(chance) / norm
+    zeros = lambda *shape: (list(shape), array.array("f", [0.0]) * math.prod(shape))
+    ones = ([VOCAB], array.array("f", [1.0]) * VOCAB)
+    layer = "model.layers.0."
+    return {
+        "model.embed_tokens.weight": ([VOCAB, VOCAB], embedding),
+        "lm_head.weight": ([VOCAB, VOCAB], head),
+        "model.norm.weight": ones,
+        layer + "input_layernorm.weight": ones,
+        layer + "post_attention_layernorm.weight": ones,
+        layer + "self_attn.q_proj.weight": zeros(width, VOCAB),
+        layer + "self_attn.k_proj.weight": zeros(HEAD_DIM, VOCAB),
+        layer + "self_attn.v_proj.weight": zeros(HEAD_DIM, VOCAB),
+        layer + "self_attn.o_proj.weight": zeros(VOCAB, width),
+        layer + "mlp.gate_proj.weight": zeros(FFN, VOCAB),
+        layer + "mlp.up_proj.weight": zeros(FFN, VOCAB),
+        layer + "mlp.down_proj.weight": zeros(VOCAB, FFN),
+    }
+
+
+def safetensors(parts):
+    header, offset = {}, 0
+    for name, (shape, values) in parts.items():
+        size = len(values) * 4
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + b"".join(values.tobytes() for _, values in parts.values())
+
+
+def tokenizer(ids):
+    added = [{"id": ids[token], "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+              "normalized": False, "special": True} for token in SPECIAL]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    first = [{"SpecialToken": {"id": BOS, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    second = [{"Sequence": {"id": "B", "type_id": 0}}]
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": {"type": "TemplateProcessing", "single": first, "pair": first + second,
+                           "special_tokens": {BOS: {"id": BOS, "ids": [ids[BOS]], "tokens": [BOS]}}},
+        "decoder": byte_level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                  "vocab": ids, "merges": [f"{left} {right}" for left, right in MERGES]},
+    }
+
+
+def config(ids):
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": VOCAB,
+        "intermediate_size": FFN, "num_hidden_layers": 1, "num_attention_heads": HEADS, "num_key_value_heads": 1,
+        "head_dim": HEAD_DIM, "vocab_size": VOCAB, "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0, "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False,
+        "torch_dtype": "float32", "bos_token_id": ids[BOS], "eos_token_id": ids[EOS],
+    }
+
+
+def write(directory):
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    ids = vocabulary()
+    (directory / "model.safetensors").write_bytes(safetensors(tensors()))
+    files = {
+        "config.json": config(ids),
+        "generation_config.json": {"bos_token_id": ids[BOS], "eos_token_id": [ids[EOS], ids[IM_END]]},
+        "tokenizer.json": tokenizer(ids),
+        "tokenizer_config.json": {"bos_token": BOS, "eos_token": EOS, "chat_template": TEMPLATE,
+                                  "tokenizer_class": "PreTrainedTokenizerFast"},
+    }
+    for name, content in files.items():
+        (directory / name).write_text(json.dumps(content))
+    return directory
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    write(sys.argv[1])
