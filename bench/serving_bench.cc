@@ -40,15 +40,14 @@ std::unique_ptr<Instance> make(const std::string& model, const std::function<voi
   return std::move(*instance);
 }
 
-/// Lengths of answers: seven short ones for each long one, in seeded order.
+/// Lengths of answers: in each group of eight one long one, at a seeded place.
 std::vector<int> mixed_lengths(int groups) {
   std::vector<int> lengths;
-  for (int i = 0; i < groups; ++i) {
-    lengths.insert(lengths.end(), together - 1, 16);
-    lengths.push_back(512);
-  }
   std::mt19937 random(7);
-  std::shuffle(lengths.begin(), lengths.end(), random);
+  for (int i = 0; i < groups; ++i) {
+    lengths.insert(lengths.end(), together, 16);
+    lengths[lengths.size() - 1 - random() % together] = 512;
+  }
   return lengths;
 }
 
@@ -62,7 +61,7 @@ std::vector<std::shared_ptr<Pending>> submit_all(Instance& instance, std::mt1993
 }
 
 void batching(Instance& instance) {
-  const std::vector<int> lengths = mixed_lengths(4);
+  const std::vector<int> lengths = mixed_lengths(8);
   double tokens = 0;
   for (const int length : lengths) tokens += length;
   std::mt19937 random(1);

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "text/template_parser.h"
-#include "text/template_renderer.h"
+#include "text/template/parser.h"
+#include "text/template/renderer.h"
 
 namespace quern {
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "text/template_operators.h"
-#include "text/template_print.h"
-#include "text/template_renderer.h"
+#include "text/template/operators.h"
+#include "text/template/print.h"
+#include "text/template/renderer.h"
 
 namespace quern {
 

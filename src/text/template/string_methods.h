@@ -1,7 +1,7 @@
 // Methods of strings, as Python's str has them.
 #pragma once
 
-#include "text/template_renderer.h"
+#include "text/template/renderer.h"
 
 namespace quern {
 

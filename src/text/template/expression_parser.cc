@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "text/template_parser.h"
+#include "text/template/parser.h"
 
 namespace quern {
 

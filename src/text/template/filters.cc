@@ -1,14 +1,14 @@
 // Filters on single values; those on sequences are in template_sequence_filters.cc.
-#include "text/template_filters.h"
+#include "text/template/filters.h"
 
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <unordered_map>
 
-#include "text/template_format.h"
-#include "text/template_operators.h"
-#include "text/template_print.h"
+#include "text/template/format.h"
+#include "text/template/operators.h"
+#include "text/template/print.h"
 
 namespace quern {
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
-#include "text/template_operators.h"
-#include "text/template_string_methods.h"
+#include "text/template/operators.h"
+#include "text/template/string_methods.h"
 
 namespace quern {
 

@@ -1,11 +1,11 @@
-#include "text/template_string_methods.h"
+#include "text/template/string_methods.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <unordered_map>
 
-#include "text/template_filters.h"
-#include "text/template_format.h"
+#include "text/template/filters.h"
+#include "text/template/format.h"
 
 namespace quern {
 

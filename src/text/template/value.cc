@@ -1,4 +1,4 @@
-#include "text/template_value.h"
+#include "text/template/value.h"
 
 #include <algorithm>
 #include <cmath>

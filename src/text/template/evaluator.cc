@@ -1,8 +1,8 @@
 // Expressions of a rendering.
 #include <fmt/format.h>
 
-#include "text/template_operators.h"
-#include "text/template_renderer.h"
+#include "text/template/operators.h"
+#include "text/template/renderer.h"
 
 namespace quern {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "text/template_value.h"
+#include "text/template/value.h"
 
 namespace quern {
 

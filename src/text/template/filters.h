@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/template_renderer.h"
+#include "text/template/renderer.h"
 
 namespace quern {
 

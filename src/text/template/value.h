@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/template_budget.h"
-#include "text/template_text.h"
+#include "text/template/budget.h"
+#include "text/template/text.h"
 
 namespace quern {
 

@@ -1,7 +1,7 @@
 // Python's two ways to format: "%s" % values and "{}".format(values). Neither reaches anything but values.
 #pragma once
 
-#include "text/template_renderer.h"
+#include "text/template/renderer.h"
 
 namespace quern {
 

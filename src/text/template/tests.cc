@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
-#include "text/template_operators.h"
+#include "text/template/operators.h"
 
 namespace quern {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "text/template_ast.h"
-#include "text/template_renderer.h"
+#include "text/template/ast.h"
+#include "text/template/renderer.h"
 
 namespace quern {
 

@@ -1,10 +1,10 @@
-#include "text/template_renderer.h"
+#include "text/template/renderer.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "text/template_operators.h"
-#include "text/template_print.h"
+#include "text/template/operators.h"
+#include "text/template/print.h"
 
 namespace quern {
 

@@ -1,11 +1,11 @@
-#include "text/template_format.h"
+#include "text/template/format.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 
-#include "text/template_print.h"
+#include "text/template/print.h"
 
 namespace quern {
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
-#include "text/template_filters.h"
+#include "text/template/filters.h"
 
 namespace quern {
 

@@ -1,4 +1,4 @@
-#include "text/template_parser.h"
+#include "text/template/parser.h"
 
 #include <fmt/format.h>
 #include <initializer_list>

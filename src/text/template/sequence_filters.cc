@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
-#include "text/template_filters.h"
-#include "text/template_operators.h"
+#include "text/template/filters.h"
+#include "text/template/operators.h"
 
 namespace quern {
 

@@ -1,10 +1,10 @@
-#include "text/template_operators.h"
+#include "text/template/operators.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
-#include "text/template_format.h"
+#include "text/template/format.h"
 
 namespace quern {
 

@@ -12,9 +12,9 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "text/template_ast.h"
-#include "text/template_budget.h"
-#include "text/template_value.h"
+#include "text/template/ast.h"
+#include "text/template/budget.h"
+#include "text/template/value.h"
 
 namespace quern {
 

@@ -1,11 +1,11 @@
-#include "text/template_lexer.h"
+#include "text/template/lexer.h"
 
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 
-#include "text/template_text.h"
+#include "text/template/text.h"
 
 namespace quern {
 

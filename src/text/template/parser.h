@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/template_ast.h"
-#include "text/template_lexer.h"
+#include "text/template/ast.h"
+#include "text/template/lexer.h"
 
 namespace quern {
 

@@ -1,4 +1,4 @@
-#include "text/template_text.h"
+#include "text/template/text.h"
 
 #include <algorithm>
 #include <utf8proc.h>

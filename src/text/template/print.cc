@@ -1,11 +1,11 @@
-#include "text/template_print.h"
+#include "text/template/print.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 
-#include "text/template_renderer.h"
+#include "text/template/renderer.h"
 
 namespace quern {
 
