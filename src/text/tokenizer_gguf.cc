@@ -43,7 +43,7 @@ struct Tokens {
     for (size_t id = 0; id < made.size(); ++id) {
       const int32_t kind = type(id);
       const bool special = kind == control || kind == unknown;
-      made[id] = {source.tokens[id], !special && kind != byte, special, special || kind == user_defined};
+      made[id] = {source.tokens[id], !special && kind != byte, special, special || kind == user_defined, {}};
       if (is_utf8(made[id].text)) continue;
       made[id].text = repaired.emplace_back(repair_utf8(made[id].text));
       made[id].in_model = false;

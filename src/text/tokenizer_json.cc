@@ -31,8 +31,20 @@ Result<std::vector<AddedToken>> read_added(const Json* list) {
   return tokens;
 }
 
+/// The contents of added tokens as texts have them after the normalizer, which is also what the decoder sees.
+std::vector<std::string> contents_of(const std::vector<AddedToken>& added, const Normalizer& normalizer) {
+  std::vector<std::string> contents;
+  for (const AddedToken& token : added) {
+    std::string content = token.content;
+    if (token.normalized && !normalizer.maps_bytes() && !normalizer.apply(content).ok()) content = token.content;
+    contents.push_back(std::move(content));
+  }
+  return contents;
+}
+
 /// The tokens by id: those of the model, then the added ones, which win.
-Result<std::vector<TokenEntry>> entries_by_id(const TokenizerFile& file, const std::vector<AddedToken>& added) {
+Result<std::vector<TokenEntry>> entries_by_id(const TokenizerFile& file, const std::vector<AddedToken>& added,
+                                              const std::vector<std::string>& contents) {
   const int64_t limit = std::min(max_token_id, static_cast<int64_t>(file.vocabulary.size() + added.size()) + max_gap);
   int64_t last = -1;
   for (const auto& [text, id] : file.vocabulary) {
@@ -50,11 +62,12 @@ Result<std::vector<TokenEntry>> entries_by_id(const TokenizerFile& file, const s
     if (!entry.text.empty()) {
       return Error{fmt::format("tokenizer.json: tokens \"{}\" and \"{}\" have the same id {}", entry.text, text, id)};
     }
-    entry = {text, true, false, false};
+    entry = {text, true, false, false, {}};
   }
-  for (const AddedToken& token : added) {
+  for (size_t i = 0; i < added.size(); ++i) {
+    const AddedToken& token = added[i];
     TokenEntry& entry = entries[static_cast<size_t>(token.id)];
-    entry = {token.content, entry.in_model && entry.text == token.content, token.special, false};
+    entry = {token.content, entry.in_model && entry.text == token.content, token.special, false, contents[i]};
   }
   return entries;
 }
@@ -125,7 +138,8 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view t
     return Error{"tokenizer.json: the decoder must be ByteLevel where the text is cut by ByteLevel, and only there"};
   }
   ASSIGN_OR_RETURN(parts.added, read_added(json.find("added_tokens")));
-  ASSIGN_OR_RETURN(const std::vector<TokenEntry> entries, entries_by_id(file, parts.added));
+  const std::vector<std::string> contents = contents_of(parts.added, parts.normalizer);
+  ASSIGN_OR_RETURN(const std::vector<TokenEntry> entries, entries_by_id(file, parts.added, contents));
   ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::make(entries, decoder, byte_level));
   parts.vocabulary = std::make_unique<const Vocabulary>(std::move(vocabulary));
   ASSIGN_OR_RETURN(const BpeOptions options, read_options(*model, *parts.vocabulary));

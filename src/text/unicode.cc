@@ -46,9 +46,9 @@ bool newer_than_unicode_14(char32_t code) {
   struct Range {
     char32_t first, last;
   };
-  static constexpr Range ranges[] = {{0x1123F, 0x11240}, {0x11F00, 0x11F59}, {0x1B132, 0x1B132},
-                                     {0x1B155, 0x1B155}, {0x1D2C0, 0x1D2D3}, {0x1DF25, 0x1DF2A},
-                                     {0x1E030, 0x1E06D}, {0x1E4D0, 0x1E4F9}, {0x31350, 0x323AF}};
+  static constexpr Range ranges[] = {{0x1123F, 0x11240}, {0x11F00, 0x11F59}, {0x1342F, 0x1342F}, {0x13441, 0x13446},
+                                     {0x2B739, 0x2B739}, {0x1B132, 0x1B132}, {0x1B155, 0x1B155}, {0x1D2C0, 0x1D2D3},
+                                     {0x1DF25, 0x1DF2A}, {0x1E030, 0x1E06D}, {0x1E4D0, 0x1E4F9}, {0x31350, 0x323AF}};
   return code >= 0x11000 &&
          std::ranges::any_of(ranges, [code](Range range) { return code >= range.first && code <= range.last; });
 }

@@ -8,7 +8,8 @@
 
 namespace quern {
 
-Result<Vocabulary> Vocabulary::make(const std::vector<TokenEntry>& entries, const TokenDecoder& decoder, bool byte_level) {
+Result<Vocabulary> Vocabulary::make(const std::vector<TokenEntry>& entries, const TokenDecoder& decoder,
+                                    bool byte_level) {
   if (entries.empty()) return Error{"the tokenizer's vocabulary is empty"};
   Vocabulary made;
   made.byte_level_ = byte_level;
@@ -29,7 +30,7 @@ Result<Vocabulary> Vocabulary::make(const std::vector<TokenEntry>& entries, cons
     if (entry.literal) {
       made.bytes_.block += entry.text;
     } else if (!entry.text.empty()) {
-      decoder.append(made.bytes_.block, entry.text);
+      decoder.append(made.bytes_.block, entry.decoded.empty() ? entry.text : entry.decoded);
     }
     made.bytes_.ends.push_back(static_cast<uint32_t>(made.bytes_.block.size()));
     made.special_.push_back(entry.special);

@@ -16,10 +16,11 @@ inline constexpr int64_t max_token_id = (1 << 22) - 1;
 
 /// One token while a vocabulary is made.
 struct TokenEntry {
-  std::string_view text;  // as the vocabulary spells it; empty for an id that is not used
-  bool in_model = false;  // the subword model may produce it from text
-  bool special = false;   // a control token
-  bool literal = false;   // adds its spelling to a text, whatever the decoder says
+  std::string_view text;          // as the vocabulary spells it; empty for an id that is not used
+  bool in_model = false;          // the subword model may produce it from text
+  bool special = false;           // a control token
+  bool literal = false;           // adds its spelling to a text, whatever the decoder says
+  std::string_view decoded = {};  // what the decoder sees, where that is not `text`
 };
 
 class TokenDecoder;
