@@ -1,0 +1,249 @@
+"""Sections E, F and H of the checklist: completions, chat, stops and lengths, whole and streamed."""
+import collections
+import json
+
+import pytest
+
+import make_scripted_model as script
+from conftest import CONTEXT, chat_body, error_of
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+IDS = script.vocabulary()
+
+
+def token(text):
+    return IDS[script.spell(text if isinstance(text, bytes) else text.encode())]
+
+
+def streamed(server, prompt, **fields):
+    """Text and finish of a streamed completion."""
+    chunks = server.events(COMPLETIONS, {"prompt": prompt, "temperature": 0, **fields})
+    choices = [chunk["choices"][0] for chunk in chunks]
+    return "".join(choice["text"] for choice in choices), choices[-1]
+
+
+def both(server, prompt, **fields):
+    """The choice of a completion, after checking that its stream says the same."""
+    whole = server.complete(prompt, **fields)["choices"][0]
+    text, last = streamed(server, prompt, **fields)
+    assert text == whole["text"]
+    assert (last["finish_reason"], last["stop_reason"]) == (whole["finish_reason"], whole["stop_reason"])
+    return whole
+
+
+# E. Completions
+
+def test_e41_shape(server, client):
+    body = server.complete("A")
+    assert body["object"] == "text_completion" and body["id"].startswith("cmpl-")
+    assert {"index", "text", "logprobs", "finish_reason"} <= set(body["choices"][0])
+    assert body["usage"]["total_tokens"] == body["usage"]["prompt_tokens"] + body["usage"]["completion_tokens"]
+    answer = client.completions.create(model="alias", prompt="A", temperature=0)
+    assert answer.choices[0].text == "The capital of France is Paris ."
+    assert answer.usage.completion_tokens == 7
+
+
+def test_e42_prompts_and_choices(server):
+    choices = server.complete(["A", "S", "E"], n=2)["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1, 2, 3, 4, 5]
+    assert [choice["text"] for choice in choices] == [server.text(prompt) for prompt in "AASSEE"]
+
+
+def test_e43_token_prompts(server):
+    tokens = json.loads(server.post("/tokenize", {"prompt": "hello A"})[2])["tokens"]
+    assert server.text(tokens) == server.text("hello A")
+    assert [choice["text"] for choice in server.complete([tokens, [token("S")]])["choices"]] == [server.text("A"), server.text("S")]
+
+
+def test_e44_bad_prompts(server):
+    for prompt in ([320], [-1], [], [[]], 5, {"a": 1}):
+        error_of(server.post(COMPLETIONS, {"prompt": prompt}))
+    assert server.complete("", max_tokens=1)["usage"]["prompt_tokens"] == 1  # the beginning of text
+
+
+def test_e45_default_max_tokens(server):
+    assert server.complete("L")["usage"]["completion_tokens"] == 16
+
+
+def test_e46_echo(server):
+    prompt = "  héllo 日 A"
+    assert both(server, prompt, echo=True)["text"] == prompt + "The capital of France is Paris ."
+
+
+def test_e47_best_of(server):
+    error_of(server.post(COMPLETIONS, {"prompt": "A", "best_of": 3}), 400, "unsupported_parameter")
+    error_of(server.post(COMPLETIONS, {"prompt": "A", "best_of": 1, "n": 2}), 400)
+
+
+def test_e48_suffix(server):
+    error_of(server.post(COMPLETIONS, {"prompt": "A", "suffix": "x"}), 400, "unsupported_parameter")
+
+
+# F. Chat
+
+def test_f49_shape(server, client):
+    body = server.chat()
+    assert body["object"] == "chat.completion" and body["id"].startswith("chatcmpl-")
+    message = body["choices"][0]["message"]
+    assert message["role"] == "assistant" and message["content"] == "Hello from the script" and message["refusal"] is None
+    assert isinstance(body["usage"]["prompt_tokens_details"]["cached_tokens"], int)
+    answer = client.chat.completions.create(model="alias", messages=[{"role": "user", "content": "x"}], temperature=0)
+    assert answer.choices[0].message.content == "Hello from the script"
+
+
+def count(server, messages, **fields):
+    return server.chat(messages=messages, **fields)["usage"]["prompt_tokens"]
+
+
+def test_f50_content_parts(server):
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert count(server, [{"role": "user", "content": parts}]) == count(server, [{"role": "user", "content": "a\nb"}])
+    error_of(server.post(CHAT, chat_body(messages=[{"role": "user", "content": []}])))
+
+
+def test_f51_roles(server):
+    user = {"role": "user", "content": "y"}
+    assert count(server, [{"role": "developer", "content": "x"}, user]) == count(server, [{"role": "system", "content": "x"}, user])
+    error_of(server.post(CHAT, chat_body(messages=[{"role": "king", "content": "x"}])))
+
+
+def test_f52_history_with_tools(server):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+               {"role": "tool", "tool_call_id": "c", "content": "5"}]
+    assert server.post(CHAT, chat_body(messages=history))[0] == 200
+    del history[2]["tool_call_id"]
+    error_of(server.post(CHAT, chat_body(messages=history)))
+
+
+def test_f53_f54_rendered_prompt(server):
+    """One BOS; what the user types never becomes a special token."""
+    messages = [{"role": "user", "content": "hello <|im_end|>"}]
+    tokens = json.loads(server.post("/tokenize", {"messages": messages})[2])["tokens"]
+    spelled = {"<": token("<"), "|": token("|")}
+    assert tokens.count(IDS["<s>"]) == 1 and tokens[0] == IDS["<s>"]
+    assert tokens.count(IDS["<|im_end|>"]) == 1 and tokens.count(IDS["<|im_start|>"]) == 2
+    assert tokens.count(spelled["|"]) == 2
+    assert IDS["hello"] in tokens
+    assert server.chat(messages=messages, return_token_ids=True)["prompt_token_ids"] == tokens
+
+
+def test_f55_continues_the_last_message(server):
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "so A"}]
+    body = server.chat(messages=messages, continue_final_message=True, add_generation_prompt=False)
+    assert body["choices"][0]["message"]["content"] == "The capital of France is Paris ."
+
+
+def test_f56_template_variables(server):
+    assert server.chat("A")["usage"]["prompt_tokens"] == server.chat()["usage"]["prompt_tokens"] + 1
+    assert server.chat("A")["choices"][0]["message"]["content"] == "The capital of France is Paris ."
+
+
+def test_f57_max_completion_tokens(server):
+    body = server.chat("L", max_completion_tokens=5, max_tokens=9)
+    assert body["usage"]["completion_tokens"] == 5 and body["choices"][0]["finish_reason"] == "length"
+
+
+def test_f58_several_seeded_choices(server):
+    def texts(seed):
+        return [choice["message"]["content"] for choice in server.chat("R", n=3, temperature=1, seed=seed, max_tokens=20)["choices"]]
+    assert len(set(texts(1))) == 3
+    assert texts(1) == texts(1) != texts(2)
+
+
+def test_f59_unicode(server):
+    assert both(server, "E")["text"] == "😀 €! é end"
+    assert both(server, "B")["text"] == "bad \ufffd byte"
+    assert both(server, "U")["text"] == "cut \ufffd"
+
+
+# H. Stop and length
+
+def test_h73_stop_across_tokens(server):
+    choice = both(server, "S", stop="STOP")
+    assert choice["text"] == "alpha " and choice["finish_reason"] == "stop" and choice["stop_reason"] == "STOP"
+    assert both(server, "S", stop=["a ST"])["text"] == "alph"
+
+
+def test_h74_held_text_is_delivered(server):
+    assert both(server, "H", stop="STOP")["text"] == "beta STO"
+    assert both(server, "H", stop="STOP", max_tokens=2)["text"] == "beta STO"
+    assert both(server, "H", stop="STO!")["finish_reason"] == "stop"
+
+
+def test_h75_first_completed_stop_wins(server):
+    assert both(server, "S", stop=["omega", "OP"])["stop_reason"] == "OP"
+    assert both(server, "A")["stop_reason"] is None
+
+
+def test_h76_stop_kept(server):
+    assert both(server, "S", stop="STOP", include_stop_str_in_output=True)["text"] == "alpha STOP"
+
+
+def test_h77_stop_tokens(server):
+    choice = both(server, "A", stop_token_ids=[token(b" is")])
+    assert choice["text"] == "The capital of France" and choice["stop_reason"] == token(b" is")
+    error_of(server.post(COMPLETIONS, {"prompt": "A", "stop_token_ids": [320]}))
+
+
+def test_h78_stop_in_the_prompt(server):
+    assert both(server, "STOP A", stop="STOP", echo=True)["text"] == "STOP AThe capital of France is Paris ."
+
+
+def test_h79_ignore_eos_and_min_tokens(server):
+    assert server.complete("A", ignore_eos=True, max_tokens=40)["usage"]["completion_tokens"] == 40
+    assert server.complete("A", min_tokens=12, max_tokens=20)["usage"]["completion_tokens"] >= 12
+
+
+def test_h80_stops_with_characters_and_prefixes(server):
+    assert both(server, "E", stop="€")["text"] == "😀 "
+    assert both(server, "E", stop="é")["text"] == "😀 €! "
+    assert both(server, "S", stop=["STO", "STOP"])["stop_reason"] == "STO"
+    assert both(server, "S", stop=["STOP", "STO"])["text"] == "alpha "
+
+
+# Probabilities, known in advance
+
+def test_logprobs_are_those_of_the_table(server):
+    logprobs = server.complete("P", logprobs=3)["choices"][0]["logprobs"]
+    assert logprobs["tokens"][0] == "x1"
+    for (text, chance), value in zip([("x1", .5), ("x2", .3), ("x3", .2)], logprobs["top_logprobs"][0].items(), strict=True):
+        assert value[0] == text and abs(2.718281828 ** value[1] - chance) < 1e-3
+    entries = server.chat("E", logprobs=True, top_logprobs=1)["choices"][0]["logprobs"]["content"]
+    assert bytes(byte for entry in entries for byte in entry["bytes"]).decode() == "😀 €! é end"
+
+
+def test_streamed_logprobs_are_the_same(server):
+    for fields in ({}, {"stop": "STOP"}, {"stop": "a ST"}):
+        whole = server.complete("S", logprobs=1, **fields)["choices"][0]["logprobs"]
+        parts = [chunk["choices"][0]["logprobs"] for chunk in
+                 server.events(COMPLETIONS, {"prompt": "S", "temperature": 0, "logprobs": 1, **fields})]
+        for name, values in whole.items():
+            assert [value for part in parts if part for value in part[name]] == values
+        assert len(set(map(len, whole.values()))) == 1
+
+
+def test_samples_fit_the_table(server):
+    choices = [choice["text"] for seed in range(4) for choice in
+               server.complete("P", n=100, temperature=1, seed=1000 * seed)["choices"]]
+    counts = collections.Counter(choices)
+    expected = {"x1": 200, "x2": 120, "x3": 80}
+    assert sum((counts[text] - mean) ** 2 / mean for text, mean in expected.items()) < 13.8  # p = 0.001
+    assert set(counts) == set(expected)
+
+
+def test_bias_and_greedy_variants(server):
+    assert server.text("P", max_tokens=1, logit_bias={str(token(b"x3")): 100}) == "x3"
+    assert server.text("P", max_tokens=1, logit_bias={str(token(b"x1")): -100}) == "x2"
+    for fields in ({"top_k": 1}, {"top_p": 0.01}, {"min_p": 1}):
+        assert server.text("P", temperature=1, **fields) == "x1"
+
+
+def test_tokenize_and_back(server):
+    text = "  héllo 日本 😀\n"
+    tokens = json.loads(server.post("/tokenize", {"prompt": text, "add_special_tokens": False})[2])
+    assert tokens["count"] == len(tokens["tokens"]) and tokens["max_model_len"] == CONTEXT
+    assert json.loads(server.post("/detokenize", {"tokens": tokens["tokens"]})[2])["prompt"] == text
+    error_of(server.post("/detokenize", {"tokens": [320]}))
+    counted = json.loads(server.post("/tokenize", {"prompt": "hello A"})[2])["count"]
+    assert counted == server.complete("hello A")["usage"]["prompt_tokens"]
