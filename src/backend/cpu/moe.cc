@@ -1,0 +1,94 @@
+#include "ops/moe.h"
+
+#include <cmath>
+
+#include "base/thread_pool.h"
+
+namespace quern::QUERN_ISA {
+namespace {
+
+/// The expert of largest logit among those that come after `last` in the order of (logit descending, number ascending).
+int32_t next_best(const float* logits, int32_t experts, int32_t last) {
+  int32_t best = -1;
+  for (int32_t e = 0; e < experts; ++e) {
+    const bool is_after = last < 0 || logits[e] < logits[last] || (logits[e] == logits[last] && e > last);
+    if (is_after && (best < 0 || logits[e] > logits[best])) best = e;
+  }
+  // A logit that is no number has no order: the row's result is none either.
+  return best < 0 ? 0 : best;
+}
+
+/// Best experts and their weights of one token; `chosen` gets the experts.
+void choose(const float* logits, int32_t experts, int32_t used, bool renormalize, int32_t* chosen, float* weights) {
+  int32_t last = -1;
+  for (int32_t k = 0; k < used; ++k) {
+    chosen[k] = last = next_best(logits, experts, last);
+  }
+  float sum = 0.0F;
+  if (renormalize) {
+    for (int32_t k = 0; k < used; ++k) sum += std::exp(logits[chosen[k]] - logits[chosen[0]]);
+  } else {
+    for (int32_t e = 0; e < experts; ++e) sum += std::exp(logits[e] - logits[chosen[0]]);
+  }
+  for (int32_t k = 0; k < used; ++k) weights[k] = std::exp(logits[chosen[k]] - logits[chosen[0]]) / sum;
+}
+
+void route(Queue /*queue*/, const Routing& routing, Tensor logits, bool renormalize) {
+  const int32_t tokens = logits.dims[0];
+  const int32_t experts = logits.dims[1];
+  const int32_t used = routing.places.dims[1];
+  auto* const starts = routing.starts.as<int32_t>();
+  for (int32_t e = 0; e <= experts; ++e) starts[e] = 0;
+  for (int32_t t = 0; t < tokens; ++t) {
+    int32_t* const chosen = routing.places.row<int32_t>(t);  // experts first, then the pairs
+    choose(logits.row<float>(t), experts, used, renormalize, chosen, routing.weights.row<float>(t));
+    for (int32_t k = 0; k < used; ++k) ++starts[chosen[k] + 1];
+  }
+  for (int32_t e = 0; e < experts; ++e) starts[e + 1] += starts[e];
+  // A counting sort; each start moves to the end of its expert while it runs, which is the start of the next one.
+  for (int32_t t = 0; t < tokens; ++t) {
+    int32_t* const places = routing.places.row<int32_t>(t);
+    for (int32_t k = 0; k < used; ++k) {
+      const int32_t pair = starts[places[k]]++;
+      routing.tokens.as<int32_t>()[pair] = t;
+      places[k] = pair;
+    }
+  }
+  for (int32_t e = experts; e > 0; --e) starts[e] = starts[e - 1];
+  starts[0] = 0;
+}
+
+void expert_linear(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
+                   std::byte* scratch) {
+  const auto* const starts = routing.starts.as<int32_t>();
+  const auto linear = kernels::linear.find(DeviceKind::cpu);
+  for (int32_t e = 0; e + 1 < routing.starts.dims[0]; ++e) {
+    const int32_t count = starts[e + 1] - starts[e];
+    if (count == 0) continue;
+    linear(queue, y.rows(starts[e], count), x.rows(starts[e], count), matrices[e], false, scratch);
+  }
+}
+
+void combine(Queue queue, Tensor y, Tensor x, const Routing& routing, bool accumulate) {
+  auto& pool = *static_cast<ThreadPool*>(queue.native);
+  const int32_t dim = y.dims[1];
+  pool.parallel_for(y.dims[0], 8, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int32_t* places = routing.places.row<int32_t>(t);
+      const float* weights = routing.weights.row<float>(t);
+      float* out = y.row<float>(t);
+      for (int32_t i = 0; i < dim; ++i) {
+        float sum = 0.0F;
+        for (int32_t k = 0; k < routing.places.dims[1]; ++k) sum += weights[k] * x.row<float>(places[k])[i];
+        out[i] = accumulate ? out[i] + sum : sum;
+      }
+    }
+  });
+}
+
+const bool route_added = kernels::route.add(DeviceKind::cpu, Isa::QUERN_ISA, route);
+const bool linear_added = kernels::expert_linear.add(DeviceKind::cpu, Isa::QUERN_ISA, expert_linear);
+const bool combine_added = kernels::combine.add(DeviceKind::cpu, Isa::QUERN_ISA, combine);
+
+}  // namespace
+}  // namespace quern::QUERN_ISA

@@ -1,0 +1,31 @@
+#include "ops/moe.h"
+
+namespace quern {
+
+Routing route(Exec& exec, Tensor logits, int used, bool renormalize) {
+  CHECK(logits.rank == 2 && logits.dtype == Dtype::f32 && used > 0 && used <= logits.dims[1]);
+  const int32_t tokens = logits.dims[0];
+  const Routing routing{exec.arena.tensor(Dtype::i32, tokens * used), exec.arena.tensor(Dtype::i32, logits.dims[1] + 1),
+                        exec.arena.tensor(Dtype::i32, tokens, used), exec.arena.tensor(Dtype::f32, tokens, used)};
+  kernels::route(exec, routing, logits, renormalize);
+  return routing;
+}
+
+Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing) {
+  CHECK(x.rank == 2 && x.dims[0] == routing.tokens.dims[0] && x.dims[1] == matrices[0].cols);
+  const Tensor y = exec.arena.tensor(Dtype::f32, x.dims[0], matrices[0].rows);
+  const Arena::Scope scope(exec.arena);
+  // The room that one expert needs if all pairs go to it.
+  int64_t bytes = 0;
+  kernels::linear_scratch.find(exec.queue.kind)(exec.queue, matrices[0], x.dims[0], bytes);
+  kernels::expert_linear(exec, y, x, matrices, routing, exec.arena.take(bytes));
+  return y;
+}
+
+void combine(Exec& exec, Tensor y, Tensor x, const Routing& routing, bool accumulate) {
+  CHECK(y.rank == 2 && x.rank == 2 && y.dims[1] == x.dims[1] && y.dims[0] == routing.places.dims[0]);
+  CHECK(x.dims[0] == routing.tokens.dims[0] && y.dtype == Dtype::f32 && x.dtype == Dtype::f32);
+  kernels::combine(exec, y, x, routing, accumulate);
+}
+
+}  // namespace quern

@@ -1,0 +1,40 @@
+// moe: routed experts. Tokens are sorted by expert, go through the experts' matrices, and come back weighted.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/exec.h"
+#include "ops/kernel.h"
+#include "ops/linear.h"
+#include "tensor/tensor.h"
+
+namespace quern {
+
+/// Where the tokens of a step go. A pair is a token at one of its experts; pairs stand in the order of their experts.
+struct Routing {
+  Tensor tokens;   // [tokens * used] i32: the token of each pair
+  Tensor starts;   // [experts + 1] i32: the first pair of each expert
+  Tensor places;   // [tokens, used] i32: the pairs of each token, its best expert first
+  Tensor weights;  // [tokens, used] f32
+};
+
+/// Every token goes to the `used` experts of largest softmax over all (of equals, the first); these are the weights,
+/// made to sum up to one with `renormalize`.   logits: [tokens, experts] f32
+Routing route(Exec& exec, Tensor logits, int used, bool renormalize);
+
+/// y[i] = W_e x[i] for every pair i of expert e.   x: [pairs, cols]   y: [pairs, rows]   matrices: one for each expert,
+/// all of one size
+Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing);
+
+/// y[t] = sum over k of weights[t][k] * x[places[t][k]], k ascending; y[t] += that with `accumulate`.
+/// x: [pairs, dim]   y: [tokens, dim]
+void combine(Exec& exec, Tensor y, Tensor x, const Routing& routing, bool accumulate);
+
+namespace kernels {
+inline constinit Kernel<void(const Routing& routing, Tensor logits, bool renormalize)> route{"route"};
+inline constinit Kernel<void(Tensor y, Tensor x, const Matrix* matrices, const Routing& routing, std::byte* scratch)>
+    expert_linear{"expert_linear"};
+inline constinit Kernel<void(Tensor y, Tensor x, const Routing& routing, bool accumulate)> combine{"combine"};
+}  // namespace kernels
+
+}  // namespace quern

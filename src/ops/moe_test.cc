@@ -1,0 +1,116 @@
+#include "ops/moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <vector>
+
+#include "ops/linear_testing.h"
+
+namespace quern::testing {
+namespace {
+
+constexpr int tokens = 37;
+constexpr int experts = 9;
+constexpr int used = 3;
+
+/// Experts of a token, best first, and their weights.
+std::vector<std::pair<int, double>> reference_choice(const float* logits, bool renormalize) {
+  std::vector<int> order(experts);
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](int a, int b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
+  double sum = 0.0;
+  for (int k = 0; k < (renormalize ? used : experts); ++k)
+    sum += std::exp(double{logits[order[static_cast<size_t>(k)]]});
+  std::vector<std::pair<int, double>> chosen;
+  for (int k = 0; k < used; ++k) {
+    const int expert = order[static_cast<size_t>(k)];
+    chosen.emplace_back(expert, std::exp(double{logits[expert]}) / sum);
+  }
+  return chosen;
+}
+
+std::vector<float> some_logits() {
+  std::vector<float> logits = random_floats(size_t{tokens} * experts, 1);
+  logits[4] = logits[2];                                                                      // equals
+  for (int e = 0; e < experts; ++e) logits[size_t{experts} + static_cast<size_t>(e)] = 0.5F;  // nothing but equals
+  return logits;
+}
+
+TEST(Moe, RoutesEveryTokenToItsBestExperts) {
+  at_every_level([] {
+    for (const bool renormalize : {true, false}) {
+      Bench bench(2);
+      Exec exec = bench.exec();
+      std::vector<float> logits = some_logits();
+
+      const Routing routing = route(exec, view(logits, tokens, experts), used, renormalize);
+
+      const auto* starts = routing.starts.as<int32_t>();
+      ASSERT_EQ(starts[0], 0);
+      ASSERT_EQ(starts[experts], tokens * used);
+      for (int t = 0; t < tokens; ++t) {
+        const auto chosen = reference_choice(logits.data() + t * experts, renormalize);
+        for (int k = 0; k < used; ++k) {
+          const auto& [expert, weight] = chosen[static_cast<size_t>(k)];
+          const int32_t pair = routing.places.row<int32_t>(t)[k];
+          ASSERT_TRUE(starts[expert] <= pair && pair < starts[expert + 1]) << "token " << t << " choice " << k;
+          ASSERT_EQ(routing.tokens.as<int32_t>()[pair], t);
+          ASSERT_NEAR(routing.weights.row<float>(t)[k], weight, 1e-6);
+        }
+      }
+    }
+  });
+}
+
+TEST(Moe, LogitsThatAreNoNumbersStillGiveARouting) {
+  Bench bench(1);
+  Exec exec = bench.exec();
+  std::vector<float> logits(size_t{tokens} * experts, std::nanf(""));
+
+  const Routing routing = route(exec, view(logits, tokens, experts), used, true);
+
+  EXPECT_EQ(routing.starts.as<int32_t>()[experts], tokens * used);
+}
+
+TEST(Moe, ExpertsAndTheirWeightedSumMatchADoubleReference) {
+  at_every_level([] {
+    constexpr int rows = 40;
+    constexpr int cols = 64;
+    Bench bench(2);
+    Exec exec = bench.exec();
+    std::vector<float> logits = some_logits();
+    std::vector<RandomWeight> weights;
+    std::vector<Matrix> matrices;
+    for (unsigned e = 0; e < experts; ++e) weights.push_back(random_weight(FormatId::f32, rows, cols, e));
+    for (const RandomWeight& weight : weights) matrices.push_back({{weight.weight}, 1, rows, cols, {}});
+    const Routing routing = route(exec, view(logits, tokens, experts), used, true);
+    std::vector<float> x = random_floats(size_t{tokens} * used * cols, 2);
+    std::vector<float> y = random_floats(size_t{tokens} * rows, 3);
+    const std::vector<float> before = y;
+
+    const Tensor parts = expert_linear(exec, view(x, tokens * used, cols), matrices.data(), routing);
+    combine(exec, view(y, tokens, rows), parts, routing, true);
+
+    for (int t = 0; t < tokens; ++t) {
+      const auto chosen = reference_choice(logits.data() + t * experts, true);
+      for (int row = 0; row < rows; ++row) {
+        double wanted = before[static_cast<size_t>(t * rows + row)];
+        for (int k = 0; k < used; ++k) {
+          const auto& [expert, weight] = chosen[static_cast<size_t>(k)];
+          const float* input = x.data() + routing.places.row<int32_t>(t)[k] * cols;
+          double dot = 0.0;
+          for (int c = 0; c < cols; ++c)
+            dot += double{weights[static_cast<size_t>(expert)].at(row, c)} * double{input[c]};
+          wanted += weight * dot;
+        }
+        ASSERT_NEAR(y[static_cast<size_t>(t * rows + row)], wanted, 1e-4) << "token " << t << " row " << row;
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace quern::testing
