@@ -127,11 +127,14 @@ TEST_P(Invariance, InChunksOfAnySize) {
 
 TEST_P(Invariance, TokenByToken) { expect_the_same(run(*device_, chunks(1))); }
 
-TEST_P(Invariance, AllInOneStep) {
+TEST_P(Invariance, AllInOneStepWithAnyNumberOfThreads) {
   Plan plan(1);
   for (int text = 0; text < texts(); ++text) plan[0].push_back({text, length(text)});
 
-  expect_the_same(run(*device_, plan));
+  for (const int threads : {1, 2, 3}) {
+    const auto device = make_device(DeviceKind::cpu, {.threads = threads}).value();
+    expect_the_same(run(*device, plan));
+  }
 }
 
 TEST_P(Invariance, InRandomMixturesOfPromptsAndSingleTokens) {
@@ -155,13 +158,6 @@ TEST_P(Invariance, InRandomMixturesOfPromptsAndSingleTokens) {
 
     SCOPED_TRACE(seed);
     expect_the_same(run(*device_, plan));
-  }
-}
-
-TEST_P(Invariance, WithAnyNumberOfThreads) {
-  for (const int threads : {2, 3}) {
-    const auto device = make_device(DeviceKind::cpu, {.threads = threads}).value();
-    expect_the_same(run(*device, chunks(64)));
   }
 }
 
