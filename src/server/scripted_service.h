@@ -96,7 +96,7 @@ class ScriptedService final : public TokenService {
       state.seen.back().sink.reset();
       return SubmitResult::accepted;
     });
-    if (refused == SubmitResult::accepted) work_.try_send(Job{std::move(request)});
+    if (refused == SubmitResult::accepted) work_.try_send(Job(std::move(request)));
     return refused;
   }
   void cancel(RequestId id) override {
@@ -156,6 +156,7 @@ class ScriptedService final : public TokenService {
 
  private:
   struct Job {
+    explicit Job(Request asked) : request(std::move(asked)) {}
     Request request;
     std::string text;
     size_t next = 0;

@@ -133,6 +133,12 @@ class ServerTest : public ::testing::Test {
     return body.find("usage")->integer(name).value_or(-1);
   }
 
+  /// The prompt of a request that the service has seen.
+  std::string seen_prompt(size_t index = 0) {
+    const std::vector<Request> seen = service_->seen();
+    return ByteTokenizer().decode(seen.at(index).prompt, false);
+  }
+
   void expect_error(const HttpResponse& response, int status, std::string_view param, std::string_view code) {
     EXPECT_EQ(response.status, status) << response.body;
     const Json body = json(response);

@@ -1,10 +1,9 @@
-// Chat and completions over the loopback interface, answered by a scripted service: fields, texts, streams, stops.
+// Chat over the loopback interface, answered by a scripted service: fields, texts, streams, stops.
 #include "server/server_fixture.h"
 
 namespace quern {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -14,7 +13,6 @@ struct FieldCase {
 };
 
 class ChatTest : public ServerTest {};
-class CompletionTest : public ServerTest {};
 
 TEST_F(ChatTest, AnswersAsOpenAiDoes) {
   start();
@@ -41,9 +39,7 @@ TEST_F(ChatTest, RendersTheTemplate) {
 
   chat();
 
-  std::string prompt;
-  for (const int32_t id : service_->seen()[0].prompt) prompt += ByteTokenizer().token_bytes(id);
-  EXPECT_EQ(prompt, "<s>[user]hi[assistant]");
+  EXPECT_EQ(seen_prompt(), "<s>[user]hi[assistant]");
 }
 
 // With several stop strings, echo and logprobs alike: each test of streams compares with the whole answer.
@@ -243,9 +239,7 @@ TEST_F(ChatTest, GoesOnWithTheLastMessage) {
   post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"so far"}],
       "continue_final_message":true,"add_generation_prompt":false})");
 
-  std::string prompt;
-  for (const int32_t id : service_->seen().at(0).prompt) prompt += ByteTokenizer().token_bytes(id);
-  EXPECT_EQ(prompt, "<s>[user]a[assistant]so far");
+  EXPECT_EQ(seen_prompt(), "<s>[user]a[assistant]so far");
 }
 
 TEST_F(ChatTest, S12TemplateArgumentsAreVariablesOnly) {
@@ -458,151 +452,6 @@ TEST_F(ChatTest, S11RefusesHugePromptsBeforeTokenizing) {
 
   expect_error(response, 400, "prompt", "context_length_exceeded");
   EXPECT_THAT(response.body, HasSubstr("at least"));
-}
-
-TEST_F(CompletionTest, AnswersAsOpenAiDoes) {
-  start();
-
-  const Json body = json(complete());
-
-  EXPECT_THAT(body.string("id").value(), StartsWith("cmpl-"));
-  EXPECT_EQ(body.string("object"), "text_completion");
-  EXPECT_EQ(body.string("model"), "org/model");
-  EXPECT_EQ(choice(body).string("text"), "hello");
-  EXPECT_EQ(usage(body, "prompt_tokens"), 3);
-  EXPECT_EQ(service_->seen()[0].max_tokens, 16);
-}
-
-TEST_F(CompletionTest, TakesEveryFormOfPrompt) {
-  start();
-  const auto choices = [&](const std::string& prompt, const std::string& more = "") {
-    return json(post("/v1/completions", R"({"prompt":)" + prompt + more + "}")).find("choices")->items().size();
-  };
-
-  EXPECT_EQ(choices(R"("hi")"), 1U);
-  EXPECT_EQ(choices(R"(["a","b","c"])", R"(,"n":2)"), 6U);
-  EXPECT_EQ(choices("[256,104,105]"), 1U);
-  EXPECT_EQ(choices("[[256,104],[105]]"), 2U);
-  EXPECT_EQ(service_->seen()[0].prompt, service_->seen()[7].prompt);
-}
-
-TEST_F(CompletionTest, S20ChecksTokenIds) {
-  start();
-
-  for (const std::string prompt :
-       {"[259]", "[-1]", "[1.5]", "[[1],[300]]", "[]", "[[]]", "{}", "5", R"([1,"a"])", R"(["a",1])"}) {
-    EXPECT_EQ(post("/v1/completions", R"({"prompt":)" + prompt + "}").status, 400) << prompt;
-  }
-  expect_error(complete(R"("stop_token_ids":[259])"), 400, "stop_token_ids", "invalid_value");
-}
-
-TEST_F(CompletionTest, S21EmptyPromptIsTheBeginningOfText) {
-  start();
-
-  const Json body = json(post("/v1/completions", R"({"prompt":""})"));
-
-  EXPECT_EQ(usage(body, "prompt_tokens"), 1);
-  expect_error(post("/v1/completions", R"({"prompt":"","add_special_tokens":false})"), 400, "prompt", "invalid_value");
-  expect_error(post("/v1/completions", "{}"), 400, "prompt", "missing_required_parameter");
-}
-
-TEST_F(CompletionTest, EchoesThePrompt) {
-  start();
-  const std::string prompt = R"({"prompt":"  h\u00e9 \u65e5","echo":true)";
-
-  EXPECT_EQ(content(json(post("/v1/completions", prompt + "}"))), "  h\xC3\xA9 \xE6\x97\xA5hello");
-  EXPECT_EQ(stream("/v1/completions", prompt + R"(,"stream":true})").text(), "  h\xC3\xA9 \xE6\x97\xA5hello");
-  EXPECT_EQ(content(json(post("/v1/completions", prompt + R"(,"max_tokens":0})"))), "  h\xC3\xA9 \xE6\x97\xA5");
-  EXPECT_EQ(stream("/v1/completions", prompt + R"(,"max_tokens":0,"stream":true})").text(), "  h\xC3\xA9 \xE6\x97\xA5");
-  expect_error(complete(R"("max_tokens":0)"), 400, "max_tokens", "integer_below_min_value");
-}
-
-TEST_F(CompletionTest, AStopStringInThePromptDoesNotStop) {
-  script("say hi");
-  start();
-
-  EXPECT_EQ(content(json(complete(R"("stop":"hi","echo":true)"))), "hisay ");
-}
-
-TEST_F(CompletionTest, GivesLegacyLogprobs) {
-  script(
-      "ab\xC3\xA9"
-      "c");
-  start();
-
-  const Json body = json(complete(R"("logprobs":1)"));
-  const StreamedAnswer streamed = stream_completion(R"("logprobs":1)");
-
-  const Json& logprobs = *choice(body).find("logprobs");
-  EXPECT_EQ(logprobs.find("token_logprobs")->dump(), "[-0.5,-0.5,-0.5,-0.5,-0.5]");
-  EXPECT_EQ(logprobs.find("text_offset")->dump(), "[0,1,2,2,3]");
-  EXPECT_EQ(logprobs.find("top_logprobs")->items()[0].dump(), R"({"a":-0.5,"z":-1.5})");
-  std::string offsets;
-  for (const Json& chunk : streamed.chunks) {
-    if (const Json* part = choice(chunk).present("logprobs")) {
-      for (const Json& offset : part->find("text_offset")->items()) offsets += offset.dump();
-    }
-  }
-  EXPECT_EQ(offsets, "01223");
-}
-
-TEST_F(CompletionTest, RefusesWhatItCannotDo) {
-  start();
-
-  expect_error(complete(R"("suffix":"x")"), 400, "suffix", "unsupported_parameter");
-  expect_error(complete(R"("best_of":3)"), 400, "best_of", "unsupported_parameter");
-  expect_error(complete(R"("best_of":1,"n":2)"), 400, "best_of", "invalid_value");
-  EXPECT_EQ(complete(R"("best_of":2,"n":2)").status, 200);
-  expect_error(complete(R"("echo":true,"logprobs":1)"), 400, "logprobs", "unsupported_parameter");
-  expect_error(complete(R"("logprobs":21)"), 400, "logprobs", "integer_above_max_value");
-}
-
-TEST_F(CompletionTest, S19BoundsPromptsTimesN) {
-  options_.max_choices = 10;
-  start();
-
-  EXPECT_EQ(post("/v1/completions", R"({"prompt":["a","b"],"n":5})").status, 200);
-  expect_error(post("/v1/completions", R"({"prompt":["a","b","c"],"n":4})"), 400, "prompt", "invalid_value");
-}
-
-TEST_F(CompletionTest, PassesSamplingToTheEngine) {
-  options_.defaults.sampling.temperature = 0.5F;
-  options_.defaults.sampling.top_k = 7;
-  start();
-
-  complete(
-      R"("top_p":0.25,"min_p":0.1,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.5,"logit_bias":{"5":2},
-      "min_tokens":2,"ignore_eos":true,"priority":-3,"stop_token_ids":[7])");
-
-  const Request request = service_->seen()[0];
-  EXPECT_EQ(request.sampling.temperature, 0.5F);
-  EXPECT_EQ(request.sampling.top_k, 7);
-  EXPECT_EQ(request.sampling.top_p, 0.25F);
-  EXPECT_EQ(request.sampling.min_p, 0.1F);
-  EXPECT_EQ(request.sampling.presence_penalty, 1.0F);
-  EXPECT_EQ(request.sampling.frequency_penalty, -1.0F);
-  EXPECT_EQ(request.sampling.repetition_penalty, 1.5F);
-  EXPECT_THAT(request.sampling.logit_bias, ElementsAre(std::pair(5, 2.0F)));
-  EXPECT_EQ(request.min_tokens, 2);
-  EXPECT_TRUE(request.end_tokens.empty());
-  EXPECT_EQ(request.priority, -3);
-  EXPECT_THAT(request.stop_tokens, ElementsAre(7));
-}
-
-TEST_F(CompletionTest, TokenizesAndBack) {
-  start();
-
-  const Json tokens = json(post("/tokenize", R"({"prompt":"h\u00e9","return_token_strs":true})"));
-  const Json chat_tokens = json(post("/tokenize", R"({"messages":[{"role":"user","content":"hi"}]})"));
-  const Json text = json(post("/detokenize", R"({"tokens":[104,195,169]})"));
-
-  EXPECT_EQ(tokens.integer("count"), 4);
-  EXPECT_EQ(tokens.integer("max_model_len"), 200);
-  EXPECT_EQ(tokens.find("tokens")->dump(), "[256,104,195,169]");
-  EXPECT_EQ(chat_tokens.integer("count"), usage(json(chat()), "prompt_tokens"));
-  EXPECT_EQ(text.string("prompt"), "h\xC3\xA9");
-  expect_error(post("/detokenize", R"({"tokens":[259]})"), 400, "tokens", "invalid_value");
-  expect_error(post("/tokenize", "{}"), 400, "prompt", "missing_required_parameter");
 }
 
 }  // namespace
