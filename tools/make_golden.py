@@ -160,6 +160,8 @@ GGUF_NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "input_layernorm": "attn_norm", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
 }
 
 
@@ -178,6 +180,18 @@ def gguf_name(name, arch):
     return f"blk.{layer}.{(GGUF_NAMES | norms)[part]}.{kind}"
 
 
+def separate_experts(state):
+    """Stacks of gate above up become two, as GGUF has them."""
+    for key, p in state.items():
+        x = p.float().numpy()
+        if key.endswith("experts.gate_up_proj"):
+            half = x.shape[1] // 2
+            yield key.replace("gate_up_proj", "gate_proj.weight"), x[:, :half]
+            yield key.replace("gate_up_proj", "up_proj.weight"), x[:, half:]
+        else:
+            yield key + (".weight" if key.endswith("experts.down_proj") else ""), x
+
+
 def make_gguf_twin(out, name, arch, model):
     """The same weights and numbers as GGUF spells them."""
     c = model.config
@@ -194,10 +208,15 @@ def make_gguf_twin(out, name, arch, model):
     w.add_vocab_size(c.vocab_size)
     rope = c.rope_parameters.get("full_attention", c.rope_parameters)
     w.add_rope_freq_base(rope["rope_theta"])
-    if arch == "gemma3":
+    if arch in ("gemma3", "qwen3moe"):
         w.add_key_length(c.head_dim)
         w.add_value_length(c.head_dim)
+    if arch == "gemma3":
         w.add_sliding_window(c.sliding_window)
+    if arch == "qwen3moe":
+        w.add_expert_count(c.num_experts)
+        w.add_expert_used_count(c.num_experts_per_tok)
+        w.add_expert_feed_forward_length(c.moe_intermediate_size)
     if rope["rope_type"] == "linear":
         w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         w.add_rope_scaling_factor(rope["factor"])
@@ -206,16 +225,15 @@ def make_gguf_twin(out, name, arch, model):
         dims = len(inverse) * 2
         plain = rope["rope_theta"] ** (-np.arange(0, dims, 2) / dims)
         w.add_tensor("rope_freqs.weight", (plain / inverse).astype(np.float32))
-    for key, p in model.state_dict().items():
+    for key, x in separate_experts(model.state_dict()):
         if key == "lm_head.weight" and c.tie_word_embeddings:
             continue
-        x = p.float().numpy()
         if arch == "llama" and (".q_proj." in key or ".k_proj." in key):
             heads = c.num_attention_heads if ".q_proj." in key else c.num_key_value_heads
             x = x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
         if arch == "gemma3" and "norm" in key:
             x = x + 1
-        if x.ndim == 2:
+        if x.ndim >= 2:
             bits = (np.ascontiguousarray(x).view(np.uint32) >> 16).astype(np.uint16)
             w.add_tensor(gguf_name(key, arch), bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
         else:
@@ -235,7 +253,7 @@ def main():
     for name, (config, cls, spelling) in families().items():
         models[name] = make(out, name, config, cls, spelling)
     make_stacked_twin(out, models["qwen3_moe"])
-    for name, arch in (("llama3_rope", "llama"), ("qwen2", "qwen2"), ("gemma3", "gemma3")):
+    for name, arch in (("llama3_rope", "llama"), ("qwen2", "qwen2"), ("gemma3", "gemma3"), ("qwen3_moe", "qwen3moe")):
         make_gguf_twin(out, name, arch, models[name])
 
 

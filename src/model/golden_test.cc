@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(cases()),
 
 TEST(GoldenSet, HasEveryFamily) {
   for (const char* name : {"llama", "llama3_rope", "qwen2", "qwen3", "qwen3_moe", "qwen3_moe_stacked", "gemma3",
-                           "llama3_rope_gguf", "qwen2_gguf", "gemma3_gguf"}) {
+                           "llama3_rope_gguf", "qwen2_gguf", "gemma3_gguf", "qwen3_moe_gguf"}) {
     EXPECT_TRUE(file_exists(folder + name + "/expected.json")) << name;
   }
 }
