@@ -1,0 +1,103 @@
+#include "apps/loader_text.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace quern {
+namespace {
+
+constexpr const char* tokenizer_json = R"({"version": "1.0", "added_tokens": [], "normalizer": null,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}, "post_processor": null,
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})";
+
+/// A checkpoint that is a directory, and the text files that a test puts there.
+class Directory final : public Checkpoint {
+ public:
+  Directory() {
+    path_ = ::testing::TempDir() + "quern_text_" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~Directory() override { std::filesystem::remove_all(path_); }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ + "/" + name) << text;
+    return path_ + "/" + name;
+  }
+
+  CheckpointKind kind() const override { return CheckpointKind::safetensors; }
+  const std::string& path() const override { return path_; }
+  const StoredTensor* find(std::string_view /*name*/) const override { return nullptr; }
+  std::span<const StoredTensor> tensors() const override { return {}; }
+  const Json& config() const override { return none_; }
+  const Json& generation_config() const override { return none_; }
+  Result<std::optional<StoredVocabulary>> vocabulary() const override { return std::optional<StoredVocabulary>(); }
+  void drop(std::span<const std::byte> /*bytes*/) const override {}
+
+ private:
+  std::string path_;
+  Json none_;
+};
+
+std::string template_of(const Checkpoint& checkpoint, const std::string& other = {}) {
+  const auto loaded = load_chat_template(checkpoint, other);
+  if (!loaded.ok()) return loaded.error().message;
+  return *loaded ? (*loaded)->source() : "none";
+}
+
+TEST(LoaderText, ATokenizerIsFoundBesideTheModelOrWhereTheUserSays) {
+  const Directory model;
+  const auto missing = load_tokenizer(model);
+  const std::string file = model.write("tokenizer.json", tokenizer_json);
+
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().message, model.path() + ": there is no tokenizer.json; name one with --tokenizer");
+  for (const std::string& other : {std::string(), file, model.path()}) {
+    const auto tokenizer = load_tokenizer(model, other);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    EXPECT_EQ((*tokenizer)->size(), 3);
+  }
+  EXPECT_FALSE(load_tokenizer(model, "vocab.txt").ok());
+}
+
+TEST(LoaderText, AnErrorNamesTheFile) {
+  const Directory model;
+  model.write("tokenizer.json", "{");
+  model.write("chat_template.jinja", "{% if");
+
+  EXPECT_TRUE(load_tokenizer(model).error().message.starts_with(model.path() + "/tokenizer.json: "));
+  EXPECT_TRUE(template_of(model).starts_with(model.path() + "/chat_template.jinja: ")) << template_of(model);
+}
+
+TEST(LoaderText, ATemplateOfItsOwnWinsOverTheConfigurations) {
+  const Directory model;
+  EXPECT_EQ(template_of(model), "none");
+
+  model.write("tokenizer_config.json", R"({"chat_template": "from config"})");
+  EXPECT_EQ(template_of(model), "from config");
+
+  model.write("chat_template.jinja", "from file");
+  EXPECT_EQ(template_of(model), "from file");
+
+  EXPECT_EQ(template_of(model, "{{ given }}"), "{{ given }}");
+  EXPECT_EQ(template_of(model, model.write("other.jinja", "other")), "other");
+}
+
+TEST(LoaderText, OfNamedTemplatesTheDefaultIsTaken) {
+  const Directory model;
+  model.write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "tools"},
+                                                              {"name": "default", "template": "plain"},
+                                                              {"name": "rag", "template": "rag"}]})");
+
+  EXPECT_EQ(template_of(model), "plain");
+}
+
+}  // namespace
+}  // namespace quern
