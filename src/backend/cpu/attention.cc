@@ -120,6 +120,24 @@ void load_block(Tile& tile, const PagedKv& kv, const int32_t* pages, int32_t hea
   }
 }
 
+/// Asks for the memory of keys [block, block + block_keys) early: pages are too short for the processor to guess the
+/// next.
+void prefetch_block(const PagedKv& kv, const int32_t* pages, int32_t head, int32_t block, int32_t end) {
+  const int64_t element = dtype_bytes(kv.dtype);
+  const int64_t unit_bytes = unit_keys * kv.head_dim * element;
+  const int64_t head_bytes = int64_t{kv.page_tokens} * kv.head_dim * element;
+  for (int32_t key = block; key < std::min(end, block + block_keys); key += unit_keys) {
+    const std::byte* page = kv.pool + pages[key / kv.page_tokens] * kv.page_bytes + kv.layer_offset;
+    const std::byte* k = page + head * head_bytes;
+    const std::byte* v = k + kv.heads * head_bytes;
+    const int64_t begin = key % kv.page_tokens * kv.head_dim * element;
+    for (int64_t at = begin; at < begin + unit_bytes; at += 64) {
+      __builtin_prefetch(k + at, 0, 2);
+      __builtin_prefetch(v + at, 0, 2);
+    }
+  }
+}
+
 // ---- products
 
 /// scores[t] = q[t] . every key of the block
@@ -267,6 +285,7 @@ void do_split(Tile& tile, const Call& call, const Work& work, int32_t split) {
     } else {
       load_block<float>(tile, call.kv, pages, work.head, block, first, end);
     }
+    prefetch_block(call.kv, pages, work.head, block + block_keys, end);
     score_rows<row_tile>(tile, call.kv.head_dim, 0);
     for (int32_t row = 0; row < tile.rows; ++row) {
       soften(tile, row, tile.first_key[row] - block, tile.end_key[row] - block, call.params.softcap);

@@ -32,7 +32,11 @@ QUERN_INLINE Floats load(const float* from) {
   return value;
 }
 QUERN_INLINE void store(float* to, Floats value) { std::memcpy(to, &value, sizeof value); }
-QUERN_INLINE Floats broadcast(float value) { return Floats{} + value; }
+QUERN_INLINE Floats broadcast(float value) {
+  Floats result;
+  for (int i = 0; i < lanes; ++i) result[i] = value;
+  return result;
+}
 QUERN_INLINE Ints bits_of(Floats value) { return reinterpret_cast<Ints>(value); }
 QUERN_INLINE Floats floats_of(Ints bits) { return reinterpret_cast<Floats>(bits); }
 
