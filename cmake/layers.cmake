@@ -62,7 +62,6 @@ set(ops_test_needs backend)
 set(model_test_needs ${layers} apps)
 set(apps_test_needs ${layers})
 set(engine_test_needs backend)
-set(checkpoint_test_needs ops backend)
 
 set(quern_test_targets "")
 foreach(layer ${layers} apps)

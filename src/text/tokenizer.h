@@ -19,9 +19,9 @@ struct GgufVocabulary {
   std::string model;  // "gpt2" (byte-level BPE), "llama" (SentencePiece-style BPE)
   std::string pre;    // which pre-tokenizer, "" when absent
   std::vector<std::string> tokens;
-  std::vector<float> scores;          // llama only
-  std::vector<int32_t> types;         // 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte; may be empty
-  std::vector<std::string> merges;    // gpt2 only
+  std::vector<float> scores;        // llama only
+  std::vector<int32_t> types;       // 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte; may be empty
+  std::vector<std::string> merges;  // gpt2 only
   std::optional<int32_t> bos, eos, eot, eom, unknown, padding;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
 };

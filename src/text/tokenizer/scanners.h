@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/regex.h"
+#include "text/tokenizer/regex.h"
 
 namespace quern {
 

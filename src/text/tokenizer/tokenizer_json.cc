@@ -3,10 +3,10 @@
 #include <deque>
 #include <fmt/format.h>
 
-#include "text/bpe.h"
-#include "text/decode.h"
-#include "text/pipeline.h"
-#include "text/tokenizer_file.h"
+#include "text/tokenizer/bpe.h"
+#include "text/tokenizer/decode.h"
+#include "text/tokenizer/pipeline.h"
+#include "text/tokenizer/tokenizer_file.h"
 
 namespace quern {
 namespace {

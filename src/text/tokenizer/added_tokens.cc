@@ -1,10 +1,10 @@
-#include "text/added_tokens.h"
+#include "text/tokenizer/added_tokens.h"
 
 #include <algorithm>
 #include <tuple>
 
 #include "base/check.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

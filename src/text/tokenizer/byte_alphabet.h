@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 

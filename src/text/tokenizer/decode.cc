@@ -1,9 +1,9 @@
-#include "text/decode.h"
+#include "text/tokenizer/decode.h"
 
 #include <fmt/format.h>
 #include <optional>
 
-#include "text/byte_alphabet.h"
+#include "text/tokenizer/byte_alphabet.h"
 
 namespace quern {
 

@@ -1,4 +1,4 @@
-#include "text/normalize.h"
+#include "text/tokenizer/normalize.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -6,9 +6,9 @@
 #include <span>
 #include <utf8proc.h>
 
-#include "text/byte_alphabet.h"
-#include "text/pattern.h"
-#include "text/unicode.h"
+#include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/pattern.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

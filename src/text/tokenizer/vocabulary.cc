@@ -1,10 +1,10 @@
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 #include <bit>
 
-#include "text/byte_alphabet.h"
-#include "text/decode.h"
-#include "text/hash.h"
+#include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/decode.h"
+#include "text/tokenizer/hash.h"
 
 namespace quern {
 

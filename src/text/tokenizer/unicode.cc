@@ -1,4 +1,4 @@
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,9 +1,9 @@
-#include "text/pattern.h"
+#include "text/tokenizer/pattern.h"
 
 #include <string>
 
-#include "text/scanners.h"
-#include "text/unicode.h"
+#include "text/tokenizer/scanners.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/subword_model.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/subword_model.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace quern {
 

@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "text/regex.h"
+#include "text/tokenizer/regex.h"
 
 namespace quern {
 

@@ -1,8 +1,8 @@
-#include "text/scanners.h"
+#include "text/tokenizer/scanners.h"
 
 #include <optional>
 
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

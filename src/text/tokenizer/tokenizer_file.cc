@@ -1,9 +1,9 @@
-#include "text/tokenizer_file.h"
+#include "text/tokenizer/tokenizer_file.h"
 
 #include <charconv>
 #include <fmt/format.h>
 
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

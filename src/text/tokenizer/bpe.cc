@@ -1,4 +1,4 @@
-#include "text/bpe.h"
+#include "text/tokenizer/bpe.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,10 +11,10 @@
 #include <queue>
 
 #include "base/check.h"
-#include "text/byte_alphabet.h"
-#include "text/decode.h"
-#include "text/hash.h"
-#include "text/unicode.h"
+#include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/decode.h"
+#include "text/tokenizer/hash.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 

@@ -5,8 +5,8 @@
 
 #include "base/file.h"
 #include "text/detokenizer.h"
-#include "text/gguf_vocabulary_file.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer/gguf_vocabulary_file.h"
 
 namespace quern {
 namespace {

@@ -1,9 +1,9 @@
-#include "text/gguf_patterns.h"
+#include "text/tokenizer/gguf_patterns.h"
 
 #include <algorithm>
 #include <iterator>
 
-#include "text/scanners.h"
+#include "text/tokenizer/scanners.h"
 
 namespace quern {
 namespace {

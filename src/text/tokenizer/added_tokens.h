@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/regex.h"
+#include "text/tokenizer/regex.h"
 
 namespace quern {
 

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "text/added_tokens.h"
-#include "text/normalize.h"
-#include "text/postprocess.h"
-#include "text/pretokenize.h"
-#include "text/subword_model.h"
 #include "text/tokenizer.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/added_tokens.h"
+#include "text/tokenizer/normalize.h"
+#include "text/tokenizer/postprocess.h"
+#include "text/tokenizer/pretokenize.h"
+#include "text/tokenizer/subword_model.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace quern {
 

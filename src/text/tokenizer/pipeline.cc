@@ -1,9 +1,9 @@
-#include "text/pipeline.h"
+#include "text/tokenizer/pipeline.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

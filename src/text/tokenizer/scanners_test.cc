@@ -1,10 +1,10 @@
-#include "text/scanners.h"
+#include "text/tokenizer/scanners.h"
 
 #include <gtest/gtest.h>
 #include <random>
 
-#include "text/pattern.h"
-#include "text/unicode.h"
+#include "text/tokenizer/pattern.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

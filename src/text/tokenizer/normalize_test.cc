@@ -1,8 +1,8 @@
-#include "text/normalize.h"
+#include "text/tokenizer/normalize.h"
 
 #include <gtest/gtest.h>
 
-#include "text/pretokenize.h"
+#include "text/tokenizer/pretokenize.h"
 
 namespace quern {
 namespace {

@@ -1,14 +1,14 @@
-#include "text/pretokenize.h"
+#include "text/tokenizer/pretokenize.h"
 
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
 #include <optional>
 
-#include "text/byte_alphabet.h"
-#include "text/pattern.h"
-#include "text/scanners.h"
-#include "text/unicode.h"
+#include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/pattern.h"
+#include "text/tokenizer/scanners.h"
+#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

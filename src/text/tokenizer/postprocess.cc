@@ -1,4 +1,4 @@
-#include "text/postprocess.h"
+#include "text/tokenizer/postprocess.h"
 
 #include <fmt/format.h>
 #include <limits>
