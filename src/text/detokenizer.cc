@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "text/tokenizer/unicode.h"
+#include "text/pattern/unicode.h"
 
 namespace quern {
 

@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "text/tokenizer/unicode.h"
+#include "text/pattern/unicode.h"
 
 namespace quern {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/tokenizer/regex.h"
+#include "text/pattern/regex.h"
 
 namespace quern {
 

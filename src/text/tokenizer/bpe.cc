@@ -11,10 +11,10 @@
 #include <queue>
 
 #include "base/check.h"
+#include "text/pattern/unicode.h"
 #include "text/tokenizer/byte_alphabet.h"
 #include "text/tokenizer/decode.h"
 #include "text/tokenizer/hash.h"
-#include "text/tokenizer/unicode.h"
 
 namespace quern {
 

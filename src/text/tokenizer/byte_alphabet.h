@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "text/tokenizer/unicode.h"
+#include "text/pattern/unicode.h"
 
 namespace quern {
 

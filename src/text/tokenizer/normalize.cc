@@ -6,9 +6,9 @@
 #include <span>
 #include <utf8proc.h>
 
+#include "text/pattern/pattern.h"
+#include "text/pattern/unicode.h"
 #include "text/tokenizer/byte_alphabet.h"
-#include "text/tokenizer/pattern.h"
-#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "text/tokenizer/unicode.h"
+#include "text/pattern/unicode.h"
 
 namespace quern {
 namespace {

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "text/pattern/pattern.h"
+#include "text/pattern/scanners.h"
+#include "text/pattern/unicode.h"
 #include "text/tokenizer/byte_alphabet.h"
-#include "text/tokenizer/pattern.h"
-#include "text/tokenizer/scanners.h"
-#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

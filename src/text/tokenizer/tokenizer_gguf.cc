@@ -3,11 +3,11 @@
 #include <deque>
 #include <fmt/format.h>
 
+#include "text/pattern/gguf_patterns.h"
+#include "text/pattern/unicode.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/decode.h"
-#include "text/tokenizer/gguf_patterns.h"
 #include "text/tokenizer/pipeline.h"
-#include "text/tokenizer/unicode.h"
 
 namespace quern {
 namespace {

@@ -1,12 +1,12 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "text/tokenizer/regex.h"
+#include "text/pattern/regex.h"
 
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 #include <pcre2.h>
 
-#include "text/tokenizer/unicode.h"
+#include "text/pattern/unicode.h"
 
 namespace quern {
 namespace {

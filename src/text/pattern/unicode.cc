@@ -1,4 +1,4 @@
-#include "text/tokenizer/unicode.h"
+#include "text/pattern/unicode.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,9 +1,9 @@
-#include "text/tokenizer/gguf_patterns.h"
+#include "text/pattern/gguf_patterns.h"
 
 #include <algorithm>
 #include <iterator>
 
-#include "text/tokenizer/scanners.h"
+#include "text/pattern/scanners.h"
 
 namespace quern {
 namespace {

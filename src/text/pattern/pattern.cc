@@ -1,9 +1,9 @@
-#include "text/tokenizer/pattern.h"
+#include "text/pattern/pattern.h"
 
 #include <string>
 
-#include "text/tokenizer/scanners.h"
-#include "text/tokenizer/unicode.h"
+#include "text/pattern/scanners.h"
+#include "text/pattern/unicode.h"
 
 namespace quern {
 namespace {

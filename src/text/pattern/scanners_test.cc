@@ -1,10 +1,10 @@
-#include "text/tokenizer/scanners.h"
+#include "text/pattern/scanners.h"
 
 #include <gtest/gtest.h>
 #include <random>
 
-#include "text/tokenizer/pattern.h"
-#include "text/tokenizer/unicode.h"
+#include "text/pattern/pattern.h"
+#include "text/pattern/unicode.h"
 
 namespace quern {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/tokenizer/regex.h"
+#include "text/pattern/regex.h"
 
 namespace quern {
 

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "text/tokenizer/regex.h"
+#include "text/pattern/regex.h"
 
 namespace quern {
 

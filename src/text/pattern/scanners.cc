@@ -1,8 +1,8 @@
-#include "text/tokenizer/scanners.h"
+#include "text/pattern/scanners.h"
 
 #include <optional>
 
-#include "text/tokenizer/unicode.h"
+#include "text/pattern/unicode.h"
 
 namespace quern {
 namespace {
