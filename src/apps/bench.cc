@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 
+#include "apps/bench_url.h"
 #include "apps/commands.h"
 #include "apps/instance.h"
 #include "apps/machine_limits.h"
@@ -188,6 +189,7 @@ int measure(BenchOptions& options) {
 }  // namespace
 
 int bench_command(std::span<char* const> arguments) {
+  if (names_a_server(arguments)) return bench_url_command(arguments);
   BenchOptions options;
   Flags flags("quern bench [MODEL] [flags]    or    quern bench --url URL [flags]; see quern bench --url X --help",
               "quern bench model.gguf --prompt-lengths 512 --batch-sizes 1,8");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -9,6 +10,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -73,6 +75,7 @@ struct HttpClient::State {
   boost::beast::flat_buffer inbox;
   bool answered = false;  // the header of an answer has come
   bool late = false;      // time is up
+  std::atomic<bool> cancelled{false};
 
   void close() {
     Failure ignored;
@@ -82,11 +85,20 @@ struct HttpClient::State {
 
   asio::awaitable<Status> connect() {
     if (socket.is_open()) co_return Status();
-    tcp::resolver resolver(io);
-    const auto [unresolved, endpoints] = co_await resolver.async_resolve(host, std::to_string(port), kTuple);
-    if (unresolved) co_return Error{fmt::format("cannot resolve {}: {}", host, unresolved.message())};
+    Failure no_number;
+    const auto address = asio::ip::make_address(host, no_number);
+    tcp::resolver::results_type endpoints;
+    if (no_number) {
+      tcp::resolver resolver(io);
+      const auto [unresolved, found] = co_await resolver.async_resolve(host, std::to_string(port), kTuple);
+      if (unresolved) co_return Error{fmt::format("cannot resolve {}: {}", host, unresolved.message())};
+      endpoints = found;
+    } else {
+      endpoints = tcp::resolver::results_type::create(tcp::endpoint(address, static_cast<uint16_t>(port)), host, "");
+    }
     const auto [failure, endpoint] = co_await asio::async_connect(socket, endpoints, kTuple);
     if (failure) co_return Error{fmt::format("cannot connect to {}:{}: {}", host, port, failure.message())};
+    if (cancelled) co_return Error{"the call was cancelled"};
     Failure ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     co_return Status();
@@ -131,7 +143,7 @@ struct HttpClient::State {
     const bool kept = socket.is_open();
     answered = late = false;
     out.emplace(co_await exchange(request, on_piece));
-    if (out->ok() || !kept || answered || late) co_return;
+    if (out->ok() || !kept || answered || late || cancelled) co_return;
     close();
     out.emplace(co_await exchange(request, on_piece));
   }
@@ -165,6 +177,7 @@ HttpClient::~HttpClient() = default;
 
 Result<HttpResponse> HttpClient::send(const HttpRequest& request, std::chrono::milliseconds timeout,
                                       const OnPiece& on_piece) {
+  if (state_->cancelled) return Error{"the call was cancelled"};
   std::optional<Result<HttpResponse>> result;
   state_->io.restart();
   asio::co_spawn(state_->io, state_->run(request, on_piece, result), asio::detached);
@@ -180,5 +193,10 @@ Result<HttpResponse> HttpClient::send(const HttpRequest& request, std::chrono::m
 }
 
 void HttpClient::close() { state_->close(); }
+
+void HttpClient::cancel() {
+  state_->cancelled = true;
+  asio::post(state_->io, [state = state_.get()] { state->close(); });
+}
 
 }  // namespace quern

@@ -1,5 +1,5 @@
 // HttpClient: one connection to an HTTP/1.1 server; calls wait for the answer and can see its body as it arrives.
-// Thread: the one that uses it.
+// Thread: the one that uses it; cancel() from any.
 #pragma once
 
 #include <chrono>
@@ -39,6 +39,8 @@ class HttpClient {
                             const OnPiece& on_piece = {});
 
   void close();
+  /// Any thread: a call in progress fails soon, and all later ones at once.
+  void cancel();
 
  private:
   struct State;
