@@ -1,5 +1,5 @@
 // linear_bench: the matrix products of the default model, and of other formats, beside what the machine can do.
-// usage: linear_bench [threads [model | a format's name]]
+// usage: linear_bench [threads [model | a format's name [tokens]]]
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -22,6 +22,8 @@
 namespace quern {
 namespace {
 
+constexpr int most_tokens = 512;
+constexpr int most_cols = 2048;
 constexpr int64_t cold_bytes = int64_t{160} << 20;  // more than any cache here: weights come from memory
 
 double seconds_of(const std::function<void()>& body) {
@@ -64,65 +66,59 @@ double read_bandwidth(ThreadPool& pool, const std::byte* memory, int64_t bytes) 
 #if defined(__x86_64__)
 constexpr int peak_rounds = 4'000'000;
 
-/// Multiply-adds per second of one core: 16-bit pairs into 32 bits, and floats.
-__attribute__((target("avx2,fma"))) double peak_products_avx2(bool integers) {
-  __m256i ints[10];
-  __m256 floats[10];
-  for (int i = 0; i < 10; ++i) {
-    ints[i] = _mm256_set1_epi32(i);
-    floats[i] = _mm256_set1_ps(static_cast<float>(i));
-  }
-  __m256i pairs = _mm256_set1_epi16(3);
-  __m256 value = _mm256_set1_ps(0.5F);
-  const double seconds = best_seconds(5, [&]() __attribute__((target("avx2,fma"))) {
-    for (int round = 0; round < peak_rounds; ++round) {
-      asm volatile("" : "+x"(pairs), "+x"(value));  // so that nothing is computed once for all rounds
-      for (int i = 0; i < 10; ++i) {
-        if (integers) {
-          ints[i] = _mm256_add_epi32(ints[i], _mm256_madd_epi16(pairs, pairs));
-          asm volatile("" : "+x"(ints[i]));
-        } else {
-          floats[i] = _mm256_fmadd_ps(value, value, floats[i]);
-        }
-      }
-    }
-  });
-  volatile int keep = _mm256_extract_epi32(ints[1], 0) + static_cast<int>(_mm256_cvtss_f32(floats[1]));
-  static_cast<void>(keep);
-  return peak_rounds * 10.0 * (integers ? 16 : 8) / seconds;
+/// Multiply-adds per second of one core: 16-bit pairs into 32 bits, or floats. In assembler, so that all of it is done.
+#define QUERN_TEN(step, type)                                                                                     \
+  step(0, type) step(1, type) step(2, type) step(3, type) step(4, type) step(5, type) step(6, type) step(7, type) \
+      step(8, type) step(9, type)
+#define QUERN_AVX2_PAIRS(i, type) \
+  asm volatile("vpmaddwd %1, %1, %%ymm15\n vpaddd %%ymm15, %0, %0" : "+x"(sums[i]) : "x"(value) : "xmm15");
+#define QUERN_FLOATS(i, type) asm volatile("vfmadd231ps %1, %1, %0" : "+" type(sums[i]) : type(value));
+#define QUERN_AVX512_PAIRS(i, type) asm volatile("vpdpwssd %1, %1, %0" : "+v"(sums[i]) : "v"(value));
+
+template <typename Rounds>
+double products_per_second(double in_a_round, Rounds&& rounds) {
+  return peak_rounds * in_a_round / best_seconds(5, rounds);
 }
 
-__attribute__((target("avx512f,avx512vnni"))) double peak_products_avx512(bool integers) {
-  __m512i ints[12];
-  __m512 floats[12];
-  for (int i = 0; i < 12; ++i) {
-    ints[i] = _mm512_set1_epi32(i);
-    floats[i] = _mm512_set1_ps(static_cast<float>(i));
+__attribute__((target("avx2,fma"))) void avx2_pairs() {
+  __m256i sums[10] = {};
+  const __m256i value = {};
+  for (int round = 0; round < peak_rounds; ++round) {
+    QUERN_TEN(QUERN_AVX2_PAIRS, "x")
   }
-  __m512i pairs = _mm512_set1_epi32(0x00030003);
-  __m512 value = _mm512_set1_ps(0.5F);
-  const double seconds = best_seconds(5, [&]() __attribute__((target("avx512f,avx512vnni"))) {
-    for (int round = 0; round < peak_rounds; ++round) {
-      asm volatile("" : "+v"(pairs), "+v"(value));
-      for (int i = 0; i < 12; ++i) {
-        if (integers) {
-          ints[i] = _mm512_dpwssd_epi32(ints[i], pairs, pairs);
-        } else {
-          floats[i] = _mm512_fmadd_ps(value, value, floats[i]);
-        }
-      }
-    }
-  });
-  volatile int keep = _mm512_cvtsi512_si32(ints[1]) + static_cast<int>(_mm512_cvtss_f32(floats[1]));
-  static_cast<void>(keep);
-  return peak_rounds * 12.0 * (integers ? 32 : 16) / seconds;
 }
+__attribute__((target("avx2,fma"))) void avx2_floats() {
+  __m256 sums[10] = {};
+  const __m256 value = {};
+  for (int round = 0; round < peak_rounds; ++round) {
+    QUERN_TEN(QUERN_FLOATS, "x")
+  }
+}
+__attribute__((target("avx512f,avx512vnni"))) void avx512_pairs() {
+  __m512i sums[10] = {};
+  const __m512i value = {};
+  for (int round = 0; round < peak_rounds; ++round) {
+    QUERN_TEN(QUERN_AVX512_PAIRS, "v")
+  }
+}
+__attribute__((target("avx512f"))) void avx512_floats() {
+  __m512 sums[10] = {};
+  const __m512 value = {};
+  for (int round = 0; round < peak_rounds; ++round) {
+    QUERN_TEN(QUERN_FLOATS, "v")
+  }
+}
+#undef QUERN_TEN
+#undef QUERN_AVX2_PAIRS
+#undef QUERN_FLOATS
+#undef QUERN_AVX512_PAIRS
 #endif
 
 double peak_products(bool integers) {
 #if defined(__x86_64__)
-  if (isa_in_force() == Isa::avx512) return peak_products_avx512(integers);
-  if (isa_in_force() == Isa::avx2) return peak_products_avx2(integers);
+  if (isa_in_force() == Isa::avx512)
+    return products_per_second(integers ? 320 : 160, integers ? avx512_pairs : avx512_floats);
+  if (isa_in_force() == Isa::avx2) return products_per_second(integers ? 160 : 80, integers ? avx2_pairs : avx2_floats);
 #endif
   static_cast<void>(integers);
   return 0.0;
@@ -170,12 +166,15 @@ int64_t bytes_of(const Matrix& matrix) {
 
 class Ladder {
  public:
-  explicit Ladder(int threads)
-      : device_(make_device(DeviceKind::cpu, {threads}).value()),
+  Ladder(int threads, int only_tokens)
+      : only_tokens_(only_tokens),
+        device_(make_device(DeviceKind::cpu, {threads}).value()),
         pool_(static_cast<ThreadPool*>(device_->queue().native)) {
     constexpr int64_t activation_bytes = int64_t{192} << 20;
     memory_ = device_->allocate(activation_bytes).value();
     arena_.emplace(memory_, activation_bytes);
+    x_ = arena_->tensor(Dtype::f32, most_tokens, most_cols);
+    for (int64_t i = 0; i < x_.elements(); ++i) x_.as<float>()[i] = static_cast<float>(i * 7919 % 2001) * 1e-3F - 1.0F;
     std::byte* const cold = device_->allocate(cold_bytes).value();
     std::memset(cold, 1, cold_bytes);
     bandwidth_ = read_bandwidth(*pool_, cold, cold_bytes);
@@ -211,7 +210,8 @@ class Ladder {
       integers = integers || format_info(matrix.parts[0].format).scale_bytes > 0;
     }
     for (const int count : tokens) {
-      const int repeats = count <= 16 ? 12 : 4;
+      if (only_tokens_ != 0 && count != only_tokens_) continue;
+      const int repeats = only_tokens_ != 0 ? 100 : count <= 16 ? 12 : 4;
       const double seconds = best_seconds(repeats, [&] { run(matrices, count); });
       fmt::print(
           "{:28} {:4} tokens {:9.3f} ms {:9.1f} tokens/s {:6.1f} GB/s = {:3.0f} % {:6.0f} G products/s = {:3.0f} %\n",
@@ -226,18 +226,11 @@ class Ladder {
     Exec exec{device_->queue(), *arena_};
     for (const Matrix& matrix : matrices) {
       const Arena::Scope scope(*arena_);
-      const Tensor x = arena_->tensor(Dtype::f32, tokens, matrix.cols);
-      if (tokens != filled_tokens_ || matrix.cols != filled_cols_) fill(x);
-      filled_tokens_ = tokens;
-      filled_cols_ = matrix.cols;
-      linear(exec, x, matrix);
+      linear(exec, x_.rows(0, tokens).columns(0, matrix.cols), matrix);
     }
   }
 
-  static void fill(Tensor x) {
-    for (int64_t i = 0; i < x.elements(); ++i) x.as<float>()[i] = static_cast<float>(i * 7919 % 2001) * 1e-3F - 1.0F;
-  }
-
+  int only_tokens_;
   std::unique_ptr<Device> device_;
   ThreadPool* pool_;
   std::byte* memory_ = nullptr;
@@ -245,8 +238,7 @@ class Ladder {
   double bandwidth_ = 0;
   double integer_peak_ = 0;
   double float_peak_ = 0;
-  int filled_tokens_ = 0;
-  int filled_cols_ = 0;
+  Tensor x_;
 };
 
 /// One forward pass of SmolLM2-135M without attention.
@@ -284,7 +276,7 @@ void one_format(Ladder& ladder, FormatId format) {
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::max(1, std::atoi(argv[1])) : quern::usable_cores();
   const std::string_view only = argc > 2 ? argv[2] : "";
-  quern::Ladder ladder(threads);
+  quern::Ladder ladder(threads, argc > 3 ? std::atoi(argv[3]) : 0);
   if (only.empty() || only == "model") quern::default_model(ladder);
   quern::for_each_format([&]<typename Format>(Format) {
     if (only.empty() || only == Format::name) quern::one_format(ladder, Format::id);

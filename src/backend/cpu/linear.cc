@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/linear_multiply.h"
+#include "backend/cpu/linear_shares.h"
 #include "base/thread_pool.h"
 
 namespace quern::QUERN_ISA {
@@ -11,20 +12,20 @@ namespace {
 using panels::Activations;
 using panels::Output;
 
-/// Units that a worker takes at a time: few enough that all finish together, enough that taking them costs nothing.
-int64_t units_at_a_time(int64_t units, int workers, int64_t products) {
+/// Panels that a worker takes at a time: few enough that all finish together, enough that taking them costs nothing.
+int64_t panels_at_a_time(int64_t count, int workers, int64_t products) {
   constexpr int64_t too_small = 1 << 15;  // multiply-adds that take less than starting the team
-  if (products < too_small) return units;
-  return std::clamp<int64_t>(units / (workers * 4), 1, 16);
+  if (products < too_small) return count;
+  return std::clamp<int64_t>(count / (workers * 16), 1, 4);
 }
 
-/// Units [begin, end) of all units of a matrix.
-void multiply_units(const Matrix& matrix, int64_t begin, int64_t end, const Activations& x, const Output& out) {
+/// Panels [begin, end) of all panels of a matrix.
+void multiply_panels(const Matrix& matrix, int64_t begin, int64_t end, const Activations& x, const Output& out) {
   int32_t row = 0;
   int64_t first = 0;
   for (int i = 0; i < matrix.count; ++i) {
     const Weight& part = matrix.parts[i];
-    const int64_t last = first + panels::unit_count(part);
+    const int64_t last = first + panels::panel_count(part);
     const int64_t from = std::max(begin, first);
     const int64_t to = std::min(end, last);
     if (from < to) {
@@ -41,19 +42,20 @@ void multiply_units(const Matrix& matrix, int64_t begin, int64_t end, const Acti
 void linear_block(ThreadPool& pool, Tensor y, Tensor x, const Matrix& matrix, bool accumulate, std::byte* scratch) {
   const int32_t tokens = x.dims[0];
   const Activations prepared = panels::place_activations(matrix, tokens, scratch);
-  constexpr int64_t elements_at_a_time = 1 << 14;
-  pool.parallel_for(tokens, std::max<int64_t>(1, elements_at_a_time / matrix.cols), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      panels::prepare_token(prepared, static_cast<int32_t>(t), x.row<float>(t), matrix.cols);
-    }
+  const int32_t tiles = panels::tile_count(tokens);
+  const int64_t tile_elements = int64_t{tokens} * matrix.cols / tiles;
+  constexpr int64_t elements_at_a_time = 1 << 13;
+  pool.parallel_for(tiles, std::max<int64_t>(1, elements_at_a_time / tile_elements), [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile)
+      panels::prepare_tile(prepared, static_cast<int32_t>(tile), x, nullptr);
   });
-  int64_t units = 0;
-  for (int i = 0; i < matrix.count; ++i) units += panels::unit_count(matrix.parts[i]);
+  int64_t count = 0;
+  for (int i = 0; i < matrix.count; ++i) count += panels::panel_count(matrix.parts[i]);
   const int64_t products = int64_t{tokens} * matrix.rows * matrix.cols;
   const float* bias = matrix.bias ? matrix.bias.as<float>() : nullptr;
   const Output out{y.as<float>(), y.strides[0], bias, accumulate};
-  pool.parallel_for(units, units_at_a_time(units, pool.size(), products),
-                    [&](int64_t begin, int64_t end) { multiply_units(matrix, begin, end, prepared, out); });
+  panels::share_out(pool, count, panels_at_a_time(count, pool.size(), products),
+                    [&](int64_t begin, int64_t end) { multiply_panels(matrix, begin, end, prepared, out); });
 }
 
 void linear(Queue queue, Tensor y, Tensor x, const Matrix& matrix, bool accumulate, std::byte* scratch) {

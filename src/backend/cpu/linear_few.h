@@ -6,10 +6,9 @@
 
 namespace quern::QUERN_ISA::panels {
 
-inline constexpr int max_few_tokens = 4;
-inline constexpr int prefetch_bytes = 1536;  // how far ahead of use weights are asked for
+inline constexpr int prefetch_bytes = 2048;  // how far ahead of use weights are asked for
 
-/// Sums of a tile: two panels times some tokens.
+/// Sums of a tile: the two vectors of rows of a panel times some tokens.
 template <int Tokens>
 struct Sums {
   Floats of[2][Tokens];
@@ -17,64 +16,60 @@ struct Sums {
 
 template <typename P>
 QUERN_INLINE void prefetch_record(const std::byte* record) {
-  for (int offset = 0; offset < P::record_bytes; offset += 64) prefetch(record + prefetch_bytes + offset);
+  for (int offset = 0; offset < 2 * P::record_bytes; offset += 64) prefetch(record + prefetch_bytes + offset);
 }
 
-/// Adds one part (all or half of the columns) of a record.
+/// Adds one part (all or half of the columns) of half a record.
 template <typename P, int Part, int Tokens>
-QUERN_INLINE void add_part(const std::byte* const (&records)[2], const typename P::Header (&headers)[2],
-                           const int16_t* values, const ActivationGroup* groups, Sums<Tokens>& sums) {
-  Ints dots[2][Tokens];
+QUERN_INLINE void add_part(const std::byte* record, const typename P::Header& header, const int16_t* values,
+                           const ActivationGroup* groups, Floats (&sums)[Tokens]) {
+  Ints dots[Tokens];
   for (int t = 0; t < Tokens; ++t) {
     const int32_t sum = P::parts == 2 ? groups[t].half_sums[Part] : groups[t].half_sums[0] + groups[t].half_sums[1];
-    for (int p = 0; p < 2; ++p) dots[p][t] = broadcast_int(-P::zero * sum);
+    dots[t] = broadcast_int(-P::zero * sum);
   }
-  for (int p = 0; p < 2; ++p) {
-    P::template pairs<Part>(records[p], [&]<int J>(Pair<J>, Ints weights) __attribute__((always_inline)) {
-      for (int t = 0; t < Tokens; ++t) {
-        dots[p][t] = dot(dots[p][t], weights, broadcast_int(pair_at(values + t * record_columns + 2 * J)));
-      }
-    });
-  }
-  for (int p = 0; p < 2; ++p) {
-    const Floats scale = P::template scale<Part>(records[p], headers[p]);
+  P::template pairs<Part>(record, [&]<int J>(Pair<J>, Ints weights) __attribute__((always_inline)) {
     for (int t = 0; t < Tokens; ++t) {
-      const Floats product = mul(to_floats(dots[p][t]), broadcast(groups[t].scale));
-      sums.of[p][t] = fma(scale, product, sums.of[p][t]);
+      dots[t] = dot(dots[t], weights, broadcast_int(pair_at(values + t * record_columns + 2 * J)));
     }
+  });
+  const Floats scale = P::template scale<Part>(record, header);
+  for (int t = 0; t < Tokens; ++t) {
+    sums[t] = fma(scale, mul(to_floats(dots[t]), broadcast(groups[t].scale)), sums[t]);
   }
 }
 
 template <typename P, int Tokens>
-QUERN_INLINE void add_record(const std::byte* const (&records)[2], const typename P::Header (&headers)[2],
-                             const int16_t* values, const ActivationGroup* groups, Sums<Tokens>& sums) {
-  add_part<P, 0>(records, headers, values, groups, sums);
-  if constexpr (P::parts == 2) add_part<P, 1>(records, headers, values, groups, sums);
+QUERN_INLINE void add_half_record(const std::byte* record, const typename P::Header& header, const int16_t* values,
+                                  const ActivationGroup* groups, Floats (&sums)[Tokens]) {
+  // Hides that both halves read the same activations: broadcasting them again is free, keeping them all in registers
+  // is not possible.
+  asm volatile("" : "+r"(values));
+  add_part<P, 0>(record, header, values, groups, sums);
+  if constexpr (P::parts == 2) add_part<P, 1>(record, header, values, groups, sums);
   if constexpr (P::has_minimum) {
-    for (int p = 0; p < 2; ++p) {
-      const Floats minimum = P::minimum(records[p], headers[p]);
-      for (int t = 0; t < Tokens; ++t) sums.of[p][t] = fma(minimum, broadcast(groups[t].sum), sums.of[p][t]);
-    }
+    const Floats minimum = P::minimum(record, header);
+    for (int t = 0; t < Tokens; ++t) sums[t] = fma(minimum, broadcast(groups[t].sum), sums[t]);
   }
 }
 
-/// All tokens times the panels that begin at `at`; integer formats.
+/// All tokens times a panel; integer formats.
 template <typename P, int Tokens>
   requires P::integers
-QUERN_INLINE void few(const std::byte* const (&panel)[2], const Activations& x, Sums<Tokens>& sums) {
-  const std::byte* at[2] = {panel[0], panel[1]};
+QUERN_INLINE void few(const std::byte* panel, const Activations& x, Sums<Tokens>& sums) {
   const int16_t* values = x.values;
   const ActivationGroup* groups = x.groups;
   for (int record = 0; record < x.records; record += P::records_per_header) {
     typename P::Header headers[2];
-    for (int p = 0; p < 2; ++p) {
-      headers[p] = P::load_header(at[p]);
-      at[p] += P::header_bytes;
-    }
+    for (int half = 0; half < 2; ++half) headers[half] = P::load_header(panel + half * P::header_bytes);
+    panel += 2 * P::header_bytes;
     for (int r = 0; r < P::records_per_header; ++r) {
-      for (int p = 0; p < 2; ++p) prefetch_record<P>(at[p]);
-      add_record<P, Tokens>(at, headers, values, groups, sums);
-      for (int p = 0; p < 2; ++p) at[p] += P::record_bytes;
+      prefetch_record<P>(panel);
+#pragma clang loop unroll_count(Tokens > 2 ? 1 : 2)  // the sums of both halves would not fit the registers
+      for (int half = 0; half < 2; ++half) {
+        add_half_record<P, Tokens>(panel + half * P::record_bytes, headers[half], values, groups, sums.of[half]);
+      }
+      panel += 2 * P::record_bytes;
       values += Tokens * record_columns;
       groups += Tokens;
     }
@@ -84,21 +79,20 @@ QUERN_INLINE void few(const std::byte* const (&panel)[2], const Activations& x, 
 /// The same for float formats: one chain of multiply-adds per output, columns ascending.
 template <typename P, int Tokens>
   requires(!P::integers)
-QUERN_INLINE void few(const std::byte* const (&panel)[2], const Activations& x, Sums<Tokens>& sums) {
-  const std::byte* at[2] = {panel[0], panel[1]};
+QUERN_INLINE void few(const std::byte* panel, const Activations& x, Sums<Tokens>& sums) {
   const float* values = x.floats;
   for (int record = 0; record < x.records; ++record) {
-    for (int p = 0; p < 2; ++p) prefetch_record<P>(at[p]);
+    prefetch_record<P>(panel);
 #pragma clang loop unroll_count(4)
     for (int k = 0; k < record_columns; ++k) {
-      for (int p = 0; p < 2; ++p) {
-        const Floats weights = P::column(at[p], k);
+      for (int half = 0; half < 2; ++half) {
+        const Floats weights = P::column(panel + half * P::record_bytes, k);
         for (int t = 0; t < Tokens; ++t) {
-          sums.of[p][t] = fma(weights, broadcast(values[t * record_columns + k]), sums.of[p][t]);
+          sums.of[half][t] = fma(weights, broadcast(values[t * record_columns + k]), sums.of[half][t]);
         }
       }
     }
-    for (int p = 0; p < 2; ++p) at[p] += P::record_bytes;
+    panel += 2 * P::record_bytes;
     values += Tokens * record_columns;
   }
 }

@@ -1,17 +1,15 @@
 // The product for many tokens: a block of a panel's columns is unpacked once and used for all tokens.
 #pragma once
 
-#include <type_traits>
-
 #include "backend/cpu/linear_multiply.h"
 #include "backend/cpu/linear_panels.h"
+#include "backend/cpu/linear_tiles.h"
 
 namespace quern::QUERN_ISA::panels {
 
-inline constexpr int tile_tokens = lanes == 16 ? 8 : 6;  // two panels times these fill the registers
 inline constexpr int block_records = 8;  // records unpacked at a time: they stay in the first-level cache
 
-/// Unpacked columns of two panels of an integer format.
+/// Unpacked columns of a panel of an integer format; the last index is the half.
 template <int Parts, bool HasMinimum>
 struct IntegerBlock {
   Ints pairs[block_records][16][2];
@@ -27,36 +25,39 @@ struct FloatBlock {
 
 template <typename P, int Part>
 QUERN_INLINE void unpack_part(const std::byte* record, const typename P::Header& header, BlockOf<P>& block, int r,
-                              int panel) {
+                              int half) {
   const Ints zero = broadcast_short(P::zero);
   P::template pairs<Part>(record, [&]<int J>(Pair<J>, Ints weights) __attribute__((always_inline)) {
-    block.pairs[r][J][panel] = P::zero == 0 ? weights : sub_short(weights, zero);
+    block.pairs[r][J][half] = P::zero == 0 ? weights : sub_short(weights, zero);
   });
-  block.scales[r][Part][panel] = P::template scale<Part>(record, header);
+  block.scales[r][Part][half] = P::template scale<Part>(record, header);
 }
 
-/// Unpacks records of one panel from `at` on, which is at a header where the format has them. Returns the end.
+/// Unpacks records from `at` on, which is at a header where the format has them. Returns the end. Asks for the next
+/// block, which memory brings while this one is computed.
 template <typename P>
-const std::byte* unpack(const std::byte* at, int records, BlockOf<P>& block, int panel) {
+const std::byte* unpack(const std::byte* at, int records, BlockOf<P>& block) {
   static_assert(P::records_per_header == 1 || P::records_per_header == block_records);
-  const typename P::Header header = P::load_header(at);
-  at += P::header_bytes;
+  const typename P::Header headers[2] = {P::load_header(at), P::load_header(at + P::header_bytes)};
+  at += 2 * P::header_bytes;
   for (int r = 0; r < records; ++r) {
-    for (int offset = 0; offset < P::record_bytes; offset += 64) {
-      prefetch(at + block_records * P::record_bytes + offset);
+    for (int offset = 0; offset < 2 * P::record_bytes; offset += 64) {
+      prefetch(at + block_records * 2 * P::record_bytes + offset);
     }
-    unpack_part<P, 0>(at, header, block, r, panel);
-    if constexpr (P::parts == 2) unpack_part<P, 1>(at, header, block, r, panel);
-    if constexpr (P::has_minimum) block.minima[r][panel] = P::minimum(at, header);
-    at += P::record_bytes;
+    for (int half = 0; half < 2; ++half) {
+      unpack_part<P, 0>(at, headers[half], block, r, half);
+      if constexpr (P::parts == 2) unpack_part<P, 1>(at, headers[half], block, r, half);
+      if constexpr (P::has_minimum) block.minima[r][half] = P::minimum(at, headers[half]);
+      at += P::record_bytes;
+    }
   }
   return at;
 }
 
-/// Adds the block's columns to the sums [token][panel][lanes]; the same operations in the same order as `few`.
+/// Adds the block's columns to the sums [token][half][lanes]; the same operations in the same order as `few`.
 template <int Parts, bool HasMinimum, int Tokens>
 void add_tile(const IntegerBlock<Parts, HasMinimum>& block, int records, const int16_t* values,
-              const ActivationGroup* groups, int64_t tokens, float* sums) {
+              const ActivationGroup* groups, float* sums) {
   for (int r = 0; r < records; ++r) {
     for (int part = 0; part < Parts; ++part) {
       Ints dots[2][Tokens];
@@ -84,13 +85,13 @@ void add_tile(const IntegerBlock<Parts, HasMinimum>& block, int records, const i
         }
       }
     }
-    values += tokens * record_columns;
-    groups += tokens;
+    values += Tokens * record_columns;
+    groups += Tokens;
   }
 }
 
 template <int Tokens>
-void add_tile(const FloatBlock& block, int records, const float* values, int64_t tokens, float* sums) {
+void add_tile(const FloatBlock& block, int records, const float* values, float* sums) {
   Floats tile[2][Tokens];
   for (int t = 0; t < Tokens; ++t) {
     for (int p = 0; p < 2; ++p) tile[p][t] = load_floats(sums + (t * 2 + p) * lanes);
@@ -103,31 +104,16 @@ void add_tile(const FloatBlock& block, int records, const float* values, int64_t
         for (int p = 0; p < 2; ++p) tile[p][t] = fma(block.columns[r][k][p], value, tile[p][t]);
       }
     }
-    values += tokens * record_columns;
+    values += Tokens * record_columns;
   }
   for (int t = 0; t < Tokens; ++t) {
     for (int p = 0; p < 2; ++p) store_floats(sums + (t * 2 + p) * lanes, tile[p][t]);
   }
 }
 
-template <int Count, typename Use>
-QUERN_INLINE void with_tile_size(int tokens, Use&& use) {
-  if constexpr (Count > 0) {
-    if (tokens == Count) return use(std::integral_constant<int, Count>{});
-    with_tile_size<Count - 1>(tokens, use);
-  }
-}
-
-/// Calls use(first token, integral_constant tokens) for tiles of about equal size.
-template <typename Use>
-QUERN_INLINE void for_each_tile(int tokens, Use&& use) {
-  const int tiles = (tokens + tile_tokens - 1) / tile_tokens;
-  int first = 0;
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int end = (tile + 1) * tokens / tiles;
-    with_tile_size<tile_tokens>(end - first, [&](auto size) { use(first, size); });
-    first = end;
-  }
+/// Where in a block of activations the group `record` of a tile is.
+QUERN_INLINE int64_t group_index(const Activations& x, int first_token, int tokens, int record) {
+  return int64_t{first_token} * x.records + int64_t{record} * tokens;
 }
 
 /// Adds a block to the sums of all tokens; `first` is its first record.
@@ -135,43 +121,39 @@ template <int Parts, bool HasMinimum>
 void add_block(const IntegerBlock<Parts, HasMinimum>& block, int first, int records, const Activations& x,
                float* sums) {
   for_each_tile(x.tokens, [&]<int Tokens>(int token, std::integral_constant<int, Tokens>) {
-    const int64_t index = int64_t{first} * x.tokens + token;
-    add_tile<Parts, HasMinimum, Tokens>(block, records, x.values + index * record_columns, x.groups + index, x.tokens,
-                                        sums + int64_t{token} * 2 * lanes);
+    const int64_t index = group_index(x, token, Tokens, first);
+    add_tile<Parts, HasMinimum, Tokens>(block, records, x.values + index * record_columns, x.groups + index,
+                                        sums + int64_t{token} * panel_height);
   });
 }
 
 inline void add_block(const FloatBlock& block, int first, int records, const Activations& x, float* sums) {
   for_each_tile(x.tokens, [&]<int Tokens>(int token, std::integral_constant<int, Tokens>) {
-    const int64_t index = int64_t{first} * x.tokens + token;
-    add_tile<Tokens>(block, records, x.floats + index * record_columns, x.tokens, sums + int64_t{token} * 2 * lanes);
+    const int64_t index = group_index(x, token, Tokens, first);
+    add_tile<Tokens>(block, records, x.floats + index * record_columns, sums + int64_t{token} * panel_height);
   });
 }
 
-/// All tokens times two panels; sums: [tokens][2][lanes].
+/// All tokens times a panel; sums: [tokens][panel_height].
 template <typename P>
   requires P::integers
-void many(const std::byte* const (&panel)[2], const Activations& x, float* sums) {
-  const std::byte* at[2] = {panel[0], panel[1]};
+void many(const std::byte* panel, const Activations& x, float* sums) {
   BlockOf<P> block;
   for (int first = 0; first < x.records; first += block_records) {
     const int records = x.records - first < block_records ? x.records - first : block_records;
-    for (int p = 0; p < 2; ++p) at[p] = unpack<P>(at[p], records, block, p);
+    panel = unpack<P>(panel, records, block);
     add_block(block, first, records, x, sums);
   }
 }
 
 template <typename P>
   requires(!P::integers)
-void many(const std::byte* const (&panel)[2], const Activations& x, float* sums) {
+void many(const std::byte* panel, const Activations& x, float* sums) {
   FloatBlock block;
   for (int first = 0; first < x.records; first += block_records) {
     const int records = x.records - first < block_records ? x.records - first : block_records;
-    for (int p = 0; p < 2; ++p) {
-      const std::byte* at = panel[p] + int64_t{first} * P::record_bytes;
-      for (int r = 0; r < records; ++r, at += P::record_bytes) {
-        for (int k = 0; k < record_columns; ++k) block.columns[r][k][p] = P::column(at, k);
-      }
+    for (int i = 0; i < 2 * records; ++i, panel += P::record_bytes) {
+      for (int k = 0; k < record_columns; ++k) block.columns[i / 2][k][i % 2] = P::column(panel, k);
     }
     add_block(block, first, records, x, sums);
   }

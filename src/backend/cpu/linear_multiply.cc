@@ -5,6 +5,7 @@
 
 #include "backend/cpu/linear_few.h"
 #include "backend/cpu/linear_many.h"
+#include "backend/cpu/linear_tiles.h"
 
 namespace quern::QUERN_ISA::panels {
 namespace {
@@ -59,34 +60,31 @@ void write(const Output& out, int token, int row, int rows, const float* sums) {
 }
 
 template <typename P, int Tokens>
-void few_tokens(const std::byte* const (&panel)[2], const Activations& x, float* out) {
+[[gnu::noinline]] void few_tokens(const std::byte* panel, const Activations& x, float* out) {
   Sums<Tokens> sums;
   for (int t = 0; t < Tokens; ++t) sums.of[0][t] = sums.of[1][t] = broadcast(0.0F);
   few<P, Tokens>(panel, x, sums);
   for (int t = 0; t < Tokens; ++t) {
-    for (int p = 0; p < 2; ++p) store_floats(out + (t * 2 + p) * lanes, sums.of[p][t]);
+    for (int half = 0; half < 2; ++half) store_floats(out + t * panel_height + half * lanes, sums.of[half][t]);
   }
 }
 
-/// Rows [row, row + 2 * lanes) of a part, as far as there are. Without a second panel the first is multiplied twice.
+/// One panel; `row` is its first.
 template <typename P>
-void multiply_unit(const Weight& part, int row, const Activations& x, const Output& out) {
-  const int64_t panel_bytes = panel_bytes_of<P>(part.cols);
-  const std::byte* first = part.data + row / lanes * panel_bytes;
-  const std::byte* const panel[2] = {first, part.rows - row > lanes ? first + panel_bytes : first};
-  alignas(64) float sums[max_block_tokens * 2 * lanes];
-  switch (x.tokens) {
-    case 1: few_tokens<P, 1>(panel, x, sums); break;
-    case 2: few_tokens<P, 2>(panel, x, sums); break;
-    case 3: few_tokens<P, 3>(panel, x, sums); break;
-    case 4: few_tokens<P, 4>(panel, x, sums); break;
-    default: std::memset(sums, 0, sizeof(float) * static_cast<size_t>(x.tokens * 2 * lanes)); many<P>(panel, x, sums);
+void multiply_panel(const Weight& part, int row, const Activations& x, const Output& out) {
+  const std::byte* panel = part.data + row / panel_height * panel_bytes_of<P>(part.cols);
+  alignas(64) float sums[max_block_tokens * panel_height];
+  if (x.tokens <= max_few_tokens) {
+    with_tile_size<max_few_tokens>(
+        x.tokens, [&]<int Tokens>(std::integral_constant<int, Tokens>) { few_tokens<P, Tokens>(panel, x, sums); });
+  } else {
+    std::memset(sums, 0, sizeof(float) * static_cast<size_t>(x.tokens * panel_height));
+    many<P>(panel, x, sums);
   }
-  // The two panels of a token lie side by side, as their rows do in the result.
   for (int t = 0; t < x.tokens; ++t) {
-    const float* of_token = sums + t * 2 * lanes;
-    if (part.rows - row >= 2 * lanes) {
-      write(out, t, row, 2 * lanes, of_token);
+    const float* of_token = sums + t * panel_height;
+    if (part.rows - row >= panel_height) {
+      write(out, t, row, panel_height, of_token);
     } else {
       write(out, t, row, part.rows - row, of_token);
     }
@@ -123,27 +121,36 @@ Activations place_activations(const Matrix& matrix, int32_t tokens, std::byte* m
   return to;
 }
 
-void prepare_token(const Activations& to, int32_t index, const float* x, int32_t cols) {
-  for (int32_t record = 0; record < to.records; ++record) {
-    const int64_t group = int64_t{record} * to.tokens + index;
-    const float* from = x + record * record_columns;
-    const int32_t count = cols - record * record_columns;
-    float padded[record_columns] = {};
-    if (count < record_columns) {
-      std::memcpy(padded, from, sizeof(float) * static_cast<size_t>(count));
-      from = padded;
+int32_t tile_count(int32_t tokens) { return tiles_of(tokens); }
+
+void prepare_tile(const Activations& to, int32_t tile, Tensor x, const int32_t* indices) {
+  const int first = tile_begin(to.tokens, tile);
+  const int count = tile_begin(to.tokens, tile + 1) - first;
+  const int32_t cols = x.dims[1];
+  for (int t = 0; t < count; ++t) {
+    const float* row = x.row<float>(indices == nullptr ? first + t : indices[first + t]);
+    for (int32_t record = 0; record < to.records; ++record) {
+      const int64_t group = group_index(to, first, count, record) + t;
+      const float* from = row + record * record_columns;
+      float padded[record_columns] = {};
+      if (cols - record * record_columns < record_columns) {
+        std::memcpy(padded, from, sizeof(float) * static_cast<size_t>(cols - record * record_columns));
+        from = padded;
+      }
+      if (to.values != nullptr) quantize(from, to.values + group * record_columns, to.groups[group]);
+      if (to.floats != nullptr) std::memcpy(to.floats + group * record_columns, from, sizeof padded);
     }
-    if (to.values != nullptr) quantize(from, to.values + group * record_columns, to.groups[group]);
-    if (to.floats != nullptr) std::memcpy(to.floats + group * record_columns, from, sizeof padded);
   }
 }
 
-int32_t unit_count(const Weight& part) { return (part.rows + 2 * lanes - 1) / (2 * lanes); }
+int32_t panel_count(const Weight& part) { return (part.rows + panel_height - 1) / panel_height; }
 
 void multiply(const Weight& part, int32_t first, int32_t last, const Activations& x, const Output& out) {
   DCHECK(x.tokens >= 1 && x.tokens <= max_block_tokens);
   visit_format(part.format, [&]<typename Format>(Format) {
-    for (int32_t unit = first; unit < last; ++unit) multiply_unit<Panel<Format>>(part, unit * 2 * lanes, x, out);
+    for (int32_t panel = first; panel < last; ++panel) {
+      multiply_panel<Panel<Format>>(part, panel * panel_height, x, out);
+    }
   });
 }
 

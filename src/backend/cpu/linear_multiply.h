@@ -20,8 +20,9 @@ struct ActivationGroup {
   int32_t half_sums[2] = {0, 0};  // of the values of columns 0..15 and 16..31
 };
 
-/// Activations of a block of tokens as the kernels read them: [group of 32 columns][token][32]. Only what the formats
-/// of the matrix want is there. Columns beyond the last are 0.
+/// Activations of a block of tokens as the kernels read them: tiles of some tokens, one after the other; in each
+/// [group of 32 columns][token][32], so that a tile is read straight on. Only what the formats of the matrix want is
+/// there. Columns beyond the last are 0.
 struct Activations {
   int16_t* values = nullptr;
   ActivationGroup* groups = nullptr;
@@ -43,12 +44,12 @@ int32_t block_tokens(int32_t cols);
 int64_t activation_bytes(const Matrix& matrix, int32_t tokens);
 /// Lays out memory of activation_bytes().
 Activations place_activations(const Matrix& matrix, int32_t tokens, std::byte* memory);
-/// Fills token `index` from `x`, a row of `cols` floats.
-void prepare_token(const Activations& to, int32_t index, const float* x, int32_t cols);
+int32_t tile_count(int32_t tokens);
+/// Fills a tile with rows of x: row indices[i] for token i, or row i without indices.
+void prepare_tile(const Activations& to, int32_t tile, Tensor x, const int32_t* indices);
 
-/// Work is handed out in units of two panels.
-int32_t unit_count(const Weight& part);
-/// Rows of units [first, last) for all tokens. One accumulation order per output, whatever the number of tokens.
+int32_t panel_count(const Weight& part);
+/// Rows of panels [first, last) for all tokens. One accumulation order per output, whatever the number of tokens.
 void multiply(const Weight& part, int32_t first, int32_t last, const Activations& x, const Output& out);
 
 }  // namespace quern::QUERN_ISA::panels

@@ -11,6 +11,7 @@ using panels::lanes;
 using panels::lanes_bytes;
 using panels::Panel;
 using panels::panel_bytes_of;
+using panels::panel_height;
 using panels::record_columns;
 using panels::records_of;
 
@@ -96,16 +97,16 @@ void pack(Q6_K, Lane to, Lane header, Stored from) {
 /// Integer formats: every record of one row.
 template <typename Format>
   requires Panel<Format>::integers
-void pack_row(std::byte* panel, int lane, const std::byte* data, const std::byte* scales, int32_t cols) {
+void pack_row(std::byte* panel, int half, int lane, const std::byte* data, const std::byte* scales, int32_t cols) {
   using P = Panel<Format>;
   constexpr int records_in_group = Format::group / record_columns;
   static_assert(P::records_per_header == 1 || P::records_per_header == records_in_group);
   for (int group = 0; group < cols / Format::group; ++group) {
-    std::byte* const header = panel;
-    panel += P::header_bytes;
+    std::byte* const header = panel + half * P::header_bytes;
+    panel += 2 * P::header_bytes;
     for (int record = 0; record < records_in_group; ++record) {
-      pack(Format{}, Lane{panel, lane}, Lane{header, lane}, Stored{data, scales, record});
-      panel += P::record_bytes;
+      pack(Format{}, Lane{panel + half * P::record_bytes, lane}, Lane{header, lane}, Stored{data, scales, record});
+      panel += 2 * P::record_bytes;
     }
     data += Format::data_bytes;
     scales += Format::scale_bytes;
@@ -115,23 +116,26 @@ void pack_row(std::byte* panel, int lane, const std::byte* data, const std::byte
 /// Float formats: element `lane` of every column.
 template <typename Format>
   requires(!Panel<Format>::integers)
-void pack_row(std::byte* panel, int lane, const std::byte* data, const std::byte* /*scales*/, int32_t cols) {
+void pack_row(std::byte* panel, int half, int lane, const std::byte* data, const std::byte* /*scales*/, int32_t cols) {
   constexpr int bytes = Format::data_bytes / Format::group;
-  for (int32_t k = 0; k < cols; ++k)
-    std::memcpy(panel + (int64_t{k} * lanes + lane) * bytes, data + int64_t{k} * bytes, bytes);
+  for (int32_t k = 0; k < cols; ++k) {
+    const int64_t halves = int64_t{k / record_columns} * 2 + half;
+    std::byte* const column = panel + halves * Panel<Format>::record_bytes + k % record_columns * lanes * bytes;
+    std::memcpy(column + lane * bytes, data + int64_t{k} * bytes, bytes);
+  }
 }
 
 template <typename Format>
 void pack_rows(std::byte* packed, const Weight& rows, int32_t first_row) {
   const int64_t panel_bytes = panel_bytes_of<Panel<Format>>(rows.cols);
   const int64_t groups = rows.cols / Format::group;
-  std::byte* panel = packed + first_row / lanes * panel_bytes;
-  for (int32_t row = 0; row < rows.rows; row += lanes, panel += panel_bytes) {
+  std::byte* panel = packed + first_row / panel_height * panel_bytes;
+  for (int32_t first = 0; first < rows.rows; first += panel_height, panel += panel_bytes) {
     std::memset(panel, 0, static_cast<size_t>(panel_bytes));
-    for (int lane = 0; lane < lanes && row + lane < rows.rows; ++lane) {
-      const int64_t at = (row + lane) * groups;
-      pack_row<Format>(panel, lane, rows.data + at * Format::data_bytes, rows.scales + at * Format::scale_bytes,
-                       rows.cols);
+    for (int i = 0; i < panel_height && first + i < rows.rows; ++i) {
+      const int64_t at = (first + i) * groups;
+      pack_row<Format>(panel, i / lanes, i % lanes, rows.data + at * Format::data_bytes,
+                       rows.scales + at * Format::scale_bytes, rows.cols);
     }
   }
 }
@@ -141,7 +145,7 @@ void pack_panels(Queue /*queue*/, std::byte* packed, const Weight& rows, int32_t
 }
 
 void panel_size(Queue /*queue*/, FormatId format, int32_t cols, PanelSize& size) {
-  size.rows = lanes;
+  size.rows = panel_height;
   visit_format(format, [&]<typename Format>(Format) { size.bytes = panel_bytes_of<Panel<Format>>(cols); });
 }
 

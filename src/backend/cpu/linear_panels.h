@@ -1,7 +1,8 @@
-// Panels: how the matrix kernels keep weights. A panel is `lanes` output rows; along the columns it is a chain of
-// records of 32 columns, so that a product over a panel reads memory straight on. A record holds vectors of 32 bits per
-// row: the 16-bit half h of a row's word is column 2j + h of pair j, several pairs above each other, ascending from the
-// low bits; then the scales of the rows. K-quants have a header before every eighth record with the scales' units.
+// Panels: how the matrix kernels keep weights. A panel is two vectors of output rows; along the columns it is a chain
+// of records of 32 columns, so that a product reads memory straight on. A record has two halves, one for each vector of
+// rows. A half holds words of 32 bits per row: the 16-bit half h of a row's word is column 2j + h of pair j, several
+// pairs above each other, ascending from the low bits; then the scales of the rows. K-quants have a header, in two
+// halves too, before every eighth record, with the units of the scales.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 namespace quern::QUERN_ISA::panels {
 
 inline constexpr int record_columns = 32;
+inline constexpr int panel_height = 2 * lanes;  // rows
 
 /// What a format without a header or without minima has in their place.
 struct Nothing {};
@@ -52,7 +54,8 @@ QUERN_INLINE Ints bits_to_four(Ints a, Ints mask) {
     return bit_and(left_short<4 - From>(a), mask);
 }
 
-/// What is common to formats of integers. `zero`: the stored value that means 0. `parts`: scales per record and row.
+/// What is common to formats of integers. Sizes are those of a half. `zero`: the stored value that means 0. `parts`:
+/// scales per record and row.
 struct IntegerPanel {
   static constexpr bool integers = true;
   static constexpr int header_bytes = 0;
@@ -224,8 +227,8 @@ constexpr int records_of(int32_t cols) { return (cols + record_columns - 1) / re
 
 template <typename P>
 constexpr int64_t panel_bytes_of(int32_t cols) {
-  const int records = records_of(cols);
-  return int64_t{records} * P::record_bytes + int64_t{records} / P::records_per_header * P::header_bytes;
+  const int64_t records = records_of(cols);
+  return 2 * (records * P::record_bytes + records / P::records_per_header * P::header_bytes);
 }
 
 }  // namespace quern::QUERN_ISA::panels

@@ -12,6 +12,7 @@ using panels::Floats;
 using panels::Ints;
 using panels::lanes;
 using panels::Panel;
+using panels::panel_height;
 using panels::record_columns;
 
 float lane_of(Floats values, int lane) {
@@ -36,28 +37,29 @@ void read_part(const std::byte* record, const typename P::Header& header, int la
 
 template <typename P>
   requires P::integers
-void read_row(const std::byte* panel, int lane, int32_t cols, float* out) {
+void read_row(const std::byte* panel, int half, int lane, int32_t cols, float* out) {
   typename P::Header header;
   for (int record = 0; record < cols / record_columns; ++record, out += record_columns) {
     if (record % P::records_per_header == 0) {
-      header = P::load_header(panel);
-      panel += P::header_bytes;
+      header = P::load_header(panel + half * P::header_bytes);
+      panel += 2 * P::header_bytes;
     }
-    read_part<P, 0>(panel, header, lane, out);
-    if constexpr (P::parts == 2) read_part<P, 1>(panel, header, lane, out);
+    const std::byte* const values = panel + half * P::record_bytes;
+    read_part<P, 0>(values, header, lane, out);
+    if constexpr (P::parts == 2) read_part<P, 1>(values, header, lane, out);
     if constexpr (P::has_minimum) {
-      const float minimum = lane_of(P::minimum(panel, header), lane);
+      const float minimum = lane_of(P::minimum(values, header), lane);
       for (int i = 0; i < record_columns; ++i) out[i] += minimum;
     }
-    panel += P::record_bytes;
+    panel += 2 * P::record_bytes;
   }
 }
 
 template <typename P>
   requires(!P::integers)
-void read_row(const std::byte* panel, int lane, int32_t cols, float* out) {
+void read_row(const std::byte* panel, int half, int lane, int32_t cols, float* out) {
   for (int32_t k = 0; k < cols; ++k) {
-    const std::byte* record = panel + int64_t{k / record_columns} * P::record_bytes;
+    const std::byte* record = panel + (int64_t{k / record_columns} * 2 + half) * P::record_bytes;
     out[k] = lane_of(P::column(record, k % record_columns), lane);
   }
 }
@@ -71,7 +73,8 @@ void embed(Queue queue, Tensor y, const Weight& table, Tensor ids, float scale) 
       float* out = y.row<float>(t);
       visit_format(table.format, [&]<typename Format>(Format) {
         using P = Panel<Format>;
-        read_row<P>(table.data + row / lanes * panels::panel_bytes_of<P>(table.cols), row % lanes, table.cols, out);
+        const std::byte* const panel = table.data + row / panel_height * panels::panel_bytes_of<P>(table.cols);
+        read_row<P>(panel, row % panel_height / lanes, row % lanes, table.cols, out);
       });
       for (int32_t k = 0; k < table.cols; ++k) out[k] *= scale;
     }

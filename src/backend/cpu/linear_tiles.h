@@ -1,0 +1,36 @@
+// Tiles: tokens are computed a few at a time, as many as the registers hold sums for.
+#pragma once
+
+#include <type_traits>
+
+#include "backend/cpu/linear_lanes.h"
+
+namespace quern::QUERN_ISA::panels {
+
+inline constexpr int tile_tokens = lanes == 16 ? 8 : 6;  // two vectors of rows times these fill the registers
+
+inline constexpr int max_few_tokens = 8;  // so many are one tile, computed as linear_few.h says
+
+constexpr int tiles_of(int tokens) { return tokens <= max_few_tokens ? 1 : (tokens + tile_tokens - 1) / tile_tokens; }
+/// Tiles are of about equal size; tile i has the tokens [tile_begin(i), tile_begin(i + 1)).
+constexpr int tile_begin(int tokens, int tile) { return tile * tokens / tiles_of(tokens); }
+
+/// Calls use(integral_constant tokens) for a number known only now, at most `Most`.
+template <int Most, typename Use>
+QUERN_INLINE void with_tile_size(int tokens, Use&& use) {
+  if constexpr (Most > 0) {
+    if (tokens == Most) return use(std::integral_constant<int, Most>{});
+    with_tile_size<Most - 1>(tokens, use);
+  }
+}
+
+/// Calls use(first token, integral_constant tokens) for every tile.
+template <typename Use>
+QUERN_INLINE void for_each_tile(int tokens, Use&& use) {
+  for (int tile = 0; tile < tiles_of(tokens); ++tile) {
+    const int first = tile_begin(tokens, tile);
+    with_tile_size<tile_tokens>(tile_begin(tokens, tile + 1) - first, [&](auto size) { use(first, size); });
+  }
+}
+
+}  // namespace quern::QUERN_ISA::panels
