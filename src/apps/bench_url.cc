@@ -197,7 +197,7 @@ Result<LoadTarget> make_target(const LoadOptions& options) {
       {"top_p", &options.top_p}, {"top_k", &options.top_k}, {"min_p", &options.min_p}};
   for (const auto& [key, text] : optional) {
     if (text->empty()) continue;
-    ASSIGN_OR_RETURN(const double value, sampling_number(fmt::format("--{}", key), *text));
+    ASSIGN_OR_RETURN(const double value, sampling_number(key, *text));
     target.fields.set(key, value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value));
   }
   if (!options.extra_body.empty()) {
