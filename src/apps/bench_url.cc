@@ -100,10 +100,10 @@ void add_server_flags(Flags& flags, LoadOptions& options) {
   flags.add("--header", "NAME:VALUE", "of every request; can be repeated", &options.headers);
   flags.add("--extra-body", "JSON", "object that is merged into every body", &options.extra_body);
   flags.add("--ignore-eos", "ask for the full output length", &options.ignore_eos);
-  flags.add("--temperature", "T", "[0]", &options.temperature);
-  flags.add("--top-p", "P", "", &options.top_p);
-  flags.add("--top-k", "K", "", &options.top_k);
-  flags.add("--min-p", "P", "", &options.min_p);
+  flags.add("--temperature", "T", "of sampling [0]", &options.temperature);
+  flags.add("--top-p", "P", "of sampling [the server's]", &options.top_p);
+  flags.add("--top-k", "K", "of sampling [the server's]", &options.top_k);
+  flags.add("--min-p", "P", "of sampling [the server's]", &options.min_p);
   flags.add("--ready-check-timeout-sec", "N", "wait for the server; 0: no check [600]", &options.ready_timeout_s);
   flags.add("--request-timeout-sec", "N", "a longer request has failed [21600]", &options.request_timeout_s);
 }
@@ -111,7 +111,7 @@ void add_server_flags(Flags& flags, LoadOptions& options) {
 void add_result_flags(Flags& flags, LoadOptions& options) {
   flags.add("--goodput", "ttft:MS,tpot:MS,e2el:MS", "also count requests within these limits", &options.goodput);
   flags.add("--percentile-metrics", "A,B", "shown in the table [ttft,tpot,itl,e2el]", &options.metrics);
-  flags.add("--metric-percentiles", "P,Q", "[99]", &options.percentiles);
+  flags.add("--metric-percentiles", "P,Q", "of each metric [99]", &options.percentiles);
   flags.add("--save-result", "write a JSON file", &options.save);
   flags.add("--save-detailed", "write it with the times and texts of all requests", &options.detailed);
   flags.add("--result-dir", "DIR", "of that file [.]", &options.directory);

@@ -6,10 +6,12 @@
 #include <set>
 
 #include "apps/loader_text.h"
+#include "apps/plan_log_file.h"
 #include "apps/progress.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "engine/model_executor.h"
+#include "engine/plan_log.h"
 #include "model/families/family.h"
 
 namespace quern {
@@ -201,6 +203,7 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--seed", "N", "seed of requests that name none (default: random)", &o.seed);
   flags.add("--enable-prefix-caching", "reuse the KV of equal prefixes (default; --no-... turns it off)",
             &o.prefix_caching);
+  flags.add("--plan-log", "FILE", "write every step's plan and result, for quern replay", &o.plan_log);
   flags.add("--batch-invariant", "same bits whatever else is in the batch (default on the CPU)", &o.batch_invariant);
 }
 
@@ -250,8 +253,7 @@ Result<OpenedModel> open_model(const InstanceOptions& options) {
   return opened;
 }
 
-Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options,
-                                                const std::function<void(EngineOptions&)>& adjust) {
+Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options) {
   const int64_t start = now_us();
   ASSIGN_OR_RETURN(OpenedModel opened, open_model(options));
   if (opened.memory.total() > opened.memory.free) {
@@ -266,21 +268,33 @@ Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options,
   ASSIGN_OR_RETURN(instance->chat_template, load_chat_template(*instance->checkpoint, options.chat_template));
   ASSIGN_OR_RETURN(instance->generation,
                    generation_defaults(*instance->checkpoint, *instance->tokenizer, options.generation_config));
-  {
-    Progress progress("loading", options.quiet);
-    LoadOptions load;
-    ASSIGN_OR_RETURN(load.config_overrides, parse_overrides(options.hf_overrides));
-    load.threads = options.threads;
-    const auto bytes = static_cast<double>(instance->memory.weights);
-    load.progress = [&](double part) { progress.update(static_cast<int64_t>(part * bytes), instance->memory.weights); };
-    ASSIGN_OR_RETURN(instance->model, load_model(*instance->checkpoint, *instance->device, load));
-  }
-  ASSIGN_OR_RETURN(auto executor, make_model_executor(instance->model->decoder, *instance->device,
-                                                      executor_options(options, instance->spec(), instance->memory)));
-  EngineOptions engine = engine_options(options, instance->spec(), instance->memory);
-  if (adjust) adjust(engine);
-  instance->engine = std::make_unique<Engine>(engine, std::move(executor));
+  Progress progress("loading", options.quiet);
+  LoadOptions load;
+  ASSIGN_OR_RETURN(load.config_overrides, parse_overrides(options.hf_overrides));
+  load.threads = options.threads;
+  const int64_t bytes = instance->memory.weights;
+  load.progress = [&](double part) { progress.update(static_cast<int64_t>(part * static_cast<double>(bytes)), bytes); };
+  ASSIGN_OR_RETURN(instance->model, load_model(*instance->checkpoint, *instance->device, load));
   instance->load_seconds = seconds_since(start);
+  return instance;
+}
+
+Result<std::unique_ptr<Executor>> make_executor(Instance& instance, const InstanceOptions& options) {
+  return make_model_executor(instance.model->decoder, *instance.device,
+                             executor_options(options, instance.spec(), instance.memory));
+}
+
+Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options) {
+  ASSIGN_OR_RETURN(auto instance, load_instance(options));
+  ASSIGN_OR_RETURN(auto executor, make_executor(*instance, options));
+  EngineOptions engine = engine_options(options, instance->spec(), instance->memory);
+  if (!options.plan_log.empty()) {
+    ASSIGN_OR_RETURN(const auto log, PlanLog::create(options.plan_log, engine));
+    engine.on_plan = [log](const StepPlan& plan) { log->write(plan_log_line(plan)); };
+    engine.on_masks = [log](const StepMasks& masks) { log->write(plan_log_line(masks)); };
+    engine.on_result = [log](const StepResult& result) { log->write(plan_log_line(result)); };
+  }
+  instance->engine = std::make_unique<Engine>(engine, std::move(executor));
   return instance;
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +30,7 @@ struct InstanceOptions {
   std::string kv_cache_dtype = "auto";
   std::string max_model_len = "auto";
   std::string device = "auto";
+  std::string plan_log;
   int64_t kv_cache_memory_bytes = 0;  // 0: chosen from what is free
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;
@@ -90,9 +90,12 @@ struct Instance {
   const DecoderSpec& spec() const { return model->spec; }
 };
 
-/// `adjust` may change the engine's options before it starts (the plan log, the benchmark's switches).
-Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options,
-                                                const std::function<void(EngineOptions&)>& adjust = nullptr);
+/// Everything but executor and engine.
+Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options);
+/// The executor of a loaded model, which outlives it.
+Result<std::unique_ptr<Executor>> make_executor(Instance& instance, const InstanceOptions& options);
+/// A model that answers.
+Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options);
 
 /// Path of the built-in default model, or how to get it.
 Result<std::string> default_model_path();

@@ -1,6 +1,7 @@
 #include "apps/loader.h"
 
 #include <fmt/format.h>
+#include <utility>
 
 #include "apps/weight_store.h"
 #include "base/thread_pool.h"
@@ -11,6 +12,18 @@ namespace {
 
 /// Stands for memory in a plan: addresses are counted from here and never touched.
 std::byte* const nowhere = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
+
+/// Replaces members, those of the text part too where there is one.
+Json overridden(Json config, const Json& overrides) {
+  if (!overrides.is_object()) return config;
+  Json text = config.find("text_config") != nullptr ? *config.find("text_config") : Json();
+  for (const auto& [key, value] : overrides.members()) {
+    config.set(key, value);
+    if (text.has(key)) text.set(key, value);
+  }
+  if (text.is_object() && !overrides.has("text_config")) config.set("text_config", std::move(text));
+  return config;
+}
 
 /// Builds the decoder from `store`, and checks that no tensor was left aside.
 Result<Decoder> build(const DecoderSpec& spec, WeightStore& store) {
@@ -30,11 +43,7 @@ Result<DeviceMemory> DeviceMemory::allocate(Device& device, int64_t bytes) {
 }
 
 Result<DecoderSpec> read_spec(const Checkpoint& checkpoint, const Json& config_overrides) {
-  Json config = checkpoint.config();
-  if (config_overrides.is_object()) {
-    for (const auto& [key, value] : config_overrides.members()) config.set(key, value);
-  }
-  auto spec = make_spec(config);
+  auto spec = make_spec(overridden(checkpoint.config(), config_overrides));
   if (!spec.ok()) return Error{fmt::format("{}: {}", checkpoint.path(), spec.error().message)};
   // A GGUF file holds norm weights with the offset already added.
   if (checkpoint.kind() == CheckpointKind::gguf) spec->norm_offset = 0.0F;
@@ -60,6 +69,7 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, con
   ASSIGN_OR_RETURN(Decoder decoder, build(plan.spec, store));
   CHECK(store.bytes() == plan.weight_bytes);
   store.fill(options.threads > 0 ? options.threads : usable_cores(), options.progress);
+  TRY(checkpoint.check_unchanged());
   return LoadedModel{std::move(plan.spec), std::move(memory), std::move(decoder)};
 }
 

@@ -61,6 +61,13 @@ class FakeCheckpoint final : public Checkpoint {
     for (StoredTensor& tensor : tensors_) tensor.name = prefix + tensor.name;
   }
 
+  void put_config_into_text_part() {
+    Json whole;
+    whole.set("architectures", *config_.find("architectures"));
+    whole.set("text_config", config_);
+    config_ = whole;
+  }
+
   CheckpointKind kind() const override { return CheckpointKind::safetensors; }
   const std::string& path() const override { return path_; }
   const StoredTensor* find(std::string_view name) const override {
@@ -229,6 +236,16 @@ TEST(Loader, OverridesReplaceKeysOfTheConfiguration) {
 
   ASSERT_FALSE(spec.ok());
   EXPECT_EQ(spec.error().message, "fake: config: \"rope_theta\" must be above 1");
+}
+
+TEST(Loader, OverridesReachTheTextPart) {
+  FakeCheckpoint checkpoint;
+  checkpoint.put_config_into_text_part();
+
+  const auto spec = read_spec(checkpoint, Json::parse(R"({"max_position_embeddings": 4096})").value());
+
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->max_positions, 4096);
 }
 
 }  // namespace

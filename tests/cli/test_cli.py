@@ -154,3 +154,14 @@ def test_ctrl_c_stops_an_answer_and_then_leaves():
     terminal.wait_for("> ")
     os.kill(terminal.pid, signal.SIGINT)
     assert terminal.status() == 0
+
+
+def test_a_plan_log_runs_again_with_the_same_tokens(tmp_path):
+    log = tmp_path / "steps.log"
+    assert quern("run", "--plan-log", str(log), "--temperature", "1", "--seed", "7", "Tell a story.",
+                 "--max-tokens", "40").returncode == 0
+    result = quern("replay", str(log))
+    assert result.returncode == 0
+    assert re.fullmatch(r"\d+ steps, 4\d tokens, 0 slices differ\n", result.stdout)
+    log.write_text(log.read_text() + "nonsense\n")
+    assert "line" in one_sentence(quern("replay", str(log)))
