@@ -10,7 +10,7 @@ namespace {
 void set_qwen_windows(Config& config, DecoderSpec& spec) {
   const bool used = config.flag_or("use_sliding_window", false);
   const int window = used ? config.count_or("sliding_window", 0, 1 << 27) : 0;
-  const int first = config.count_or("max_window_layers", 0, 1 << 20);
+  const int first = config.count_or("max_window_layers", 28, 1 << 20);
   set_windows(config, spec, window, [&](int layer) { return layer >= first; });
 }
 
