@@ -81,8 +81,6 @@ struct Call {
   }
 };
 
-// ---- keys and values of a block
-
 template <typename Element>
 void load_unit(Tile& tile, int32_t unit, const Element* k, const Element* v, const PagedKv& kv) {
   for (int32_t i = 0; i < kv.head_dim; ++i) {
@@ -137,8 +135,6 @@ void prefetch_block(const PagedKv& kv, const int32_t* pages, int32_t head, int32
     }
   }
 }
-
-// ---- products
 
 /// scores[t] = q[t] . every key of the block
 template <int rows>
@@ -202,8 +198,6 @@ void weigh_rows(Tile& tile, int32_t end, int32_t row) {
   if constexpr (rows > 1) weigh_rows<rows - 1>(tile, end, row);
 }
 
-// ---- softmax
-
 /// Scores of a row become weights relative to its new maximum. The row sees keys [first, end) of the block.
 void soften(Tile& tile, int32_t row, int32_t first, int32_t end, float softcap) {
   constexpr int vectors = block_keys / lanes;
@@ -250,8 +244,6 @@ void write_result(float* out, const float* total, float total_sum, int32_t head_
   const float factor = total_sum == 0.0F ? 0.0F : 1.0F / total_sum;
   map(out, total, head_dim, [&](Floats value) { return value * factor; });
 }
-
-// ---- tiles
 
 void start_tile(Tile& tile, const Call& call, const Work& work) {
   const int32_t head_dim = call.kv.head_dim;
@@ -343,8 +335,6 @@ void merge_partials(const Call& call, int32_t segment, int32_t token, int32_t he
   }
   write_result(call.out.row<float>(token) + int64_t{head} * call.kv.head_dim, total, total_sum, call.kv.head_dim);
 }
-
-// ---- distribution
 
 /// Numbers the units of work: kv head, then tile, then split. Returns how many there are.
 int32_t number_work(const Call& call) {

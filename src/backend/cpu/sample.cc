@@ -39,8 +39,6 @@ void for_each_where(const float* x, int32_t count, Test&& test, Body&& body) {
   }
 }
 
-// ---- one pass over values
-
 struct Best {
   float value = lowest;
   int32_t token = -1;  // the first of that value
@@ -89,8 +87,6 @@ double sum_of(const float* x, int32_t count) {
   return total;
 }
 
-// ---- log-probabilities of the logits as they came
-
 /// The logarithm of the sum of e^(x - maximum).
 double log_sum(const float* x, int32_t count, float maximum) {
   double total = 0;
@@ -133,8 +129,6 @@ void add_logprobs(Sampled& result, const float* x, int32_t count, float maximum,
   result.logprob = logprob(x[result.token]);
 }
 
-// ---- what a request does to logits
-
 void copy_allowed(float* to, const float* x, int32_t count, std::span<const uint32_t> allowed) {
   if (allowed.empty()) {
     std::copy_n(x, count, to);
@@ -168,8 +162,6 @@ void adjust(float* to, const float* x, int32_t count, const SampleRow& row) {
 bool adjusts(const SampleRow& row) {
   return !row.allowed.empty() || !row.banned.empty() || !row.biases.empty() || !row.counts.empty();
 }
-
-// ---- thresholds
 
 /// Weights above `weight` are kept, and of those equal to it the first `ties`.
 struct Cutoff {
@@ -248,8 +240,6 @@ void cut(float* weights, int32_t count, Cutoff cutoff) {
   }
   for (; i < count; ++i) cut_one(weights[i]);
 }
-
-// ---- the draw
 
 /// In [0, 1), 53 random bits that depend on nothing else.
 double uniform(uint64_t seed, int64_t position) {
