@@ -18,7 +18,7 @@ uint64_t first_seed() {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : 1;
 }
 
-TEST(Oracle, AnyScheduleGivesTheSameTextAndDrains) {
+TEST(OracleSoak, AnyScheduleGivesTheSameTextAndDrains) {
   const int64_t wanted = soak_requests(12000);
   const bool soak = wanted > 100000;
   int64_t requests = 0;
