@@ -1,5 +1,7 @@
 #include "ops/moe.h"
 
+#include <algorithm>
+
 namespace quern {
 
 Routing route(Exec& exec, Tensor logits, int used, bool renormalize) {
@@ -15,9 +17,13 @@ Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing
   CHECK(x.rank == 2 && x.dims[0] == routing.tokens.dims[0] && x.dims[1] == matrices[0].cols);
   const Tensor y = exec.arena.tensor(Dtype::f32, x.dims[0], matrices[0].rows);
   const Arena::Scope scope(exec.arena);
-  // The room that one expert needs if all pairs go to it.
+  // The room that any expert needs if all pairs go to it; a file may give experts different formats.
   int64_t bytes = 0;
-  kernels::linear_scratch.find(exec.queue.kind)(exec.queue, matrices[0], x.dims[0], bytes);
+  for (int32_t e = 0; e + 1 < routing.starts.dims[0]; ++e) {
+    int64_t of_expert = 0;
+    kernels::linear_scratch.find(exec.queue.kind)(exec.queue, matrices[e], x.dims[0], of_expert);
+    bytes = std::max(bytes, of_expert);
+  }
   kernels::expert_linear(exec, y, x, matrices, routing, exec.arena.take(bytes));
   return y;
 }

@@ -47,6 +47,7 @@ QUERN_INLINE Ints left_short(Ints a) {
   return _mm512_slli_epi16(a, Bits);
 }
 QUERN_INLINE Ints dot(Ints sum, Ints a, Ints b) { return _mm512_dpwssd_epi32(sum, a, b); }
+QUERN_INLINE void in_order(Ints& v) { asm volatile("" : "+v"(v)); }
 
 QUERN_INLINE Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a); }
 QUERN_INLINE Floats broadcast(float v) { return _mm512_set1_ps(v); }
@@ -85,6 +86,8 @@ QUERN_INLINE Ints left_short(Ints a) {
   return _mm256_slli_epi16(a, Bits);
 }
 QUERN_INLINE Ints dot(Ints sum, Ints a, Ints b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+/// Keeps the compiler from moving this sum past others: it would run out of registers.
+QUERN_INLINE void in_order(Ints& v) { asm volatile("" : "+x"(v)); }
 
 QUERN_INLINE Floats to_floats(Ints a) { return _mm256_cvtepi32_ps(a); }
 QUERN_INLINE Floats broadcast(float v) { return _mm256_set1_ps(v); }
@@ -134,6 +137,7 @@ QUERN_INLINE Ints left_short(Ints a) {
 }
 QUERN_INLINE Ints low_half(Ints a) { return (a << 16) >> 16; }
 QUERN_INLINE Ints dot(Ints sum, Ints a, Ints b) { return sum + low_half(a) * low_half(b) + (a >> 16) * (b >> 16); }
+QUERN_INLINE void in_order(Ints& /*v*/) {}
 
 QUERN_INLINE Floats to_floats(Ints a) { return __builtin_convertvector(a, Floats); }
 QUERN_INLINE Floats broadcast(float v) { return Floats{} + v; }

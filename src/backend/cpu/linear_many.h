@@ -54,7 +54,8 @@ const std::byte* unpack(const std::byte* at, int records, BlockOf<P>& block) {
   return at;
 }
 
-/// Adds the block's columns to the sums [token][half][lanes]; the same operations in the same order as `few`.
+/// Adds the block's columns to the sums [token][half][lanes]; the same operations in the same order as
+/// linear_product.h.
 template <int Parts, bool HasMinimum, int Tokens>
 void add_tile(const IntegerBlock<Parts, HasMinimum>& block, int records, const int16_t* values,
               const ActivationGroup* groups, float* sums) {
@@ -111,16 +112,11 @@ void add_tile(const FloatBlock& block, int records, const float* values, float* 
   }
 }
 
-/// Where in a block of activations the group `record` of a tile is.
-QUERN_INLINE int64_t group_index(const Activations& x, int first_token, int tokens, int record) {
-  return int64_t{first_token} * x.records + int64_t{record} * tokens;
-}
-
 /// Adds a block to the sums of all tokens; `first` is its first record.
 template <int Parts, bool HasMinimum>
 void add_block(const IntegerBlock<Parts, HasMinimum>& block, int first, int records, const Activations& x,
                float* sums) {
-  for_each_tile(x.tokens, [&]<int Tokens>(int token, std::integral_constant<int, Tokens>) {
+  for_each_tile<many_tile>(x.tokens, [&]<int Tokens>(int token, std::integral_constant<int, Tokens>) {
     const int64_t index = group_index(x, token, Tokens, first);
     add_tile<Parts, HasMinimum, Tokens>(block, records, x.values + index * record_columns, x.groups + index,
                                         sums + int64_t{token} * panel_height);
@@ -128,7 +124,7 @@ void add_block(const IntegerBlock<Parts, HasMinimum>& block, int first, int reco
 }
 
 inline void add_block(const FloatBlock& block, int first, int records, const Activations& x, float* sums) {
-  for_each_tile(x.tokens, [&]<int Tokens>(int token, std::integral_constant<int, Tokens>) {
+  for_each_tile<many_tile>(x.tokens, [&]<int Tokens>(int token, std::integral_constant<int, Tokens>) {
     const int64_t index = group_index(x, token, Tokens, first);
     add_tile<Tokens>(block, records, x.floats + index * record_columns, sums + int64_t{token} * panel_height);
   });

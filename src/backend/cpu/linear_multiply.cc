@@ -3,8 +3,8 @@
 #include <bit>
 #include <cstring>
 
-#include "backend/cpu/linear_few.h"
 #include "backend/cpu/linear_many.h"
+#include "backend/cpu/linear_product.h"
 #include "backend/cpu/linear_tiles.h"
 
 namespace quern::QUERN_ISA::panels {
@@ -59,43 +59,55 @@ void write(const Output& out, int token, int row, int rows, const float* sums) {
   }
 }
 
+/// `sums` is [panel_height]; the usual, full panel gets a loop of constant length.
+void write_panel(const Output& out, int token, int row, int rows, const float* sums) {
+  if (rows == panel_height) return write(out, token, row, panel_height, sums);
+  write(out, token, row, rows, sums);
+}
+
+/// The tile that begins with token `first`, times the panel that begins with row `row`.
 template <typename P, int Tokens>
-[[gnu::noinline]] void few_tokens(const std::byte* panel, const Activations& x, float* out) {
+[[gnu::noinline]] void multiply_tile(const std::byte* panel, const Activations& x, int first, int row, int rows,
+                                     const Output& out) {
+  const int64_t index = group_index(x, first, Tokens, 0);
+  Tile tile{.records = x.records};
+  if constexpr (P::integers) {
+    tile.values = x.values + index * record_columns;
+    tile.groups = x.groups + index;
+  } else {
+    tile.floats = x.floats + index * record_columns;
+  }
   Sums<Tokens> sums;
   for (int t = 0; t < Tokens; ++t) sums.of[0][t] = sums.of[1][t] = broadcast(0.0F);
-  few<P, Tokens>(panel, x, sums);
+  add_product<P, Tokens>(panel, tile, sums);
   for (int t = 0; t < Tokens; ++t) {
-    for (int half = 0; half < 2; ++half) store_floats(out + t * panel_height + half * lanes, sums.of[half][t]);
+    float of_token[panel_height];
+    for (int half = 0; half < 2; ++half) store_floats(of_token + half * lanes, sums.of[half][t]);
+    write_panel(out, first + t, row, rows, of_token);
   }
 }
 
-/// One panel; `row` is its first.
+/// All tokens times one panel; `row` is its first.
 template <typename P>
 void multiply_panel(const Weight& part, int row, const Activations& x, const Output& out) {
   const std::byte* panel = part.data + row / panel_height * panel_bytes_of<P>(part.cols);
+  const int rows = part.rows - row < panel_height ? part.rows - row : panel_height;
+  if (x.tokens <= most_few_tokens) {
+    return for_each_tile<few_tile>(x.tokens, [&]<int Tokens>(int first, std::integral_constant<int, Tokens>) {
+      multiply_tile<P, Tokens>(panel, x, first, row, rows, out);
+    });
+  }
   alignas(64) float sums[max_block_tokens * panel_height];
-  if (x.tokens <= max_few_tokens) {
-    with_tile_size<max_few_tokens>(
-        x.tokens, [&]<int Tokens>(std::integral_constant<int, Tokens>) { few_tokens<P, Tokens>(panel, x, sums); });
-  } else {
-    std::memset(sums, 0, sizeof(float) * static_cast<size_t>(x.tokens * panel_height));
-    many<P>(panel, x, sums);
-  }
-  for (int t = 0; t < x.tokens; ++t) {
-    const float* of_token = sums + t * panel_height;
-    if (part.rows - row >= panel_height) {
-      write(out, t, row, panel_height, of_token);
-    } else {
-      write(out, t, row, part.rows - row, of_token);
-    }
-  }
+  std::memset(sums, 0, sizeof(float) * static_cast<size_t>(x.tokens * panel_height));
+  many<P>(panel, x, sums);
+  for (int t = 0; t < x.tokens; ++t) write_panel(out, t, row, rows, sums + t * panel_height);
 }
 
 }  // namespace
 
 int32_t block_tokens(int32_t cols) {
   constexpr int32_t cache_bytes = 320 << 10;
-  const int32_t tokens = cache_bytes / (cols * 5 / 2 + 1) / tile_tokens * tile_tokens;
+  const int32_t tokens = cache_bytes / (cols * 5 / 2 + 1) / many_tile * many_tile;
   constexpr int32_t least = 48;
   return tokens < least ? least : tokens > max_block_tokens ? max_block_tokens : tokens;
 }

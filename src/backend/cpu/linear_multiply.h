@@ -31,6 +31,11 @@ struct Activations {
   int32_t records = 0;  // groups of 32 columns
 };
 
+/// Where the group `record` of the tile of `tokens` tokens from `first_token` on is.
+inline int64_t group_index(const Activations& x, int first_token, int tokens, int record) {
+  return int64_t{first_token} * x.records + int64_t{record} * tokens;
+}
+
 /// Where the product of one part goes.
 struct Output {
   float* data = nullptr;  // of token 0, row 0 of the part

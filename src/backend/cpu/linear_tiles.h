@@ -7,11 +7,15 @@
 
 namespace quern::QUERN_ISA::panels {
 
-inline constexpr int tile_tokens = lanes == 16 ? 8 : 6;  // two vectors of rows times these fill the registers
+/// Up to so many tokens weights are unpacked in registers for every tile; above, blocks of them once for all tiles.
+inline constexpr int most_few_tokens = lanes == 16 ? 64 : 16;
+inline constexpr int few_tile = 8;                     // a vector of rows times these fills the registers
+inline constexpr int many_tile = lanes == 16 ? 8 : 6;  // two vectors of rows times these do
 
-inline constexpr int max_few_tokens = 8;  // so many are one tile, computed as linear_few.h says
-
-constexpr int tiles_of(int tokens) { return tokens <= max_few_tokens ? 1 : (tokens + tile_tokens - 1) / tile_tokens; }
+constexpr int tiles_of(int tokens) {
+  const int most = tokens <= most_few_tokens ? few_tile : many_tile;
+  return (tokens + most - 1) / most;
+}
 /// Tiles are of about equal size; tile i has the tokens [tile_begin(i), tile_begin(i + 1)).
 constexpr int tile_begin(int tokens, int tile) { return tile * tokens / tiles_of(tokens); }
 
@@ -24,12 +28,12 @@ QUERN_INLINE void with_tile_size(int tokens, Use&& use) {
   }
 }
 
-/// Calls use(first token, integral_constant tokens) for every tile.
-template <typename Use>
+/// Calls use(first token, integral_constant tokens) for every tile; none is larger than `Most`.
+template <int Most, typename Use>
 QUERN_INLINE void for_each_tile(int tokens, Use&& use) {
   for (int tile = 0; tile < tiles_of(tokens); ++tile) {
     const int first = tile_begin(tokens, tile);
-    with_tile_size<tile_tokens>(tile_begin(tokens, tile + 1) - first, [&](auto size) { use(first, size); });
+    with_tile_size<Most>(tile_begin(tokens, tile + 1) - first, [&](auto size) { use(first, size); });
   }
 }
 

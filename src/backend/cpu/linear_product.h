@@ -1,14 +1,23 @@
-// The product for few tokens: weights are unpacked in registers on their way from memory.
+// The product of a panel with a tile of tokens: weights are unpacked in registers on their way from memory.
 #pragma once
 
 #include "backend/cpu/linear_multiply.h"
 #include "backend/cpu/linear_panels.h"
+#include "backend/cpu/linear_tiles.h"
 
 namespace quern::QUERN_ISA::panels {
 
 inline constexpr int prefetch_bytes = 2048;  // how far ahead of use weights are asked for
 
-/// Sums of a tile: the two vectors of rows of a panel times some tokens.
+/// Activations of one tile: [group of 32 columns][token][32].
+struct Tile {
+  const int16_t* values = nullptr;
+  const ActivationGroup* groups = nullptr;
+  const float* floats = nullptr;
+  int32_t records = 0;
+};
+
+/// Sums of a tile: the two vectors of rows of a panel times its tokens.
 template <int Tokens>
 struct Sums {
   Floats of[2][Tokens];
@@ -31,6 +40,7 @@ QUERN_INLINE void add_part(const std::byte* record, const typename P::Header& he
   P::template pairs<Part>(record, [&]<int J>(Pair<J>, Ints weights) __attribute__((always_inline)) {
     for (int t = 0; t < Tokens; ++t) {
       dots[t] = dot(dots[t], weights, broadcast_int(pair_at(values + t * record_columns + 2 * J)));
+      in_order(dots[t]);
     }
   });
   const Floats scale = P::template scale<Part>(record, header);
@@ -53,12 +63,10 @@ QUERN_INLINE void add_half_record(const std::byte* record, const typename P::Hea
   }
 }
 
-/// All tokens times a panel; integer formats.
+/// Integer formats.
 template <typename P, int Tokens>
   requires P::integers
-QUERN_INLINE void few(const std::byte* panel, const Activations& x, Sums<Tokens>& sums) {
-  const int16_t* values = x.values;
-  const ActivationGroup* groups = x.groups;
+QUERN_INLINE void add_product(const std::byte* panel, Tile x, Sums<Tokens>& sums) {
   for (int record = 0; record < x.records; record += P::records_per_header) {
     typename P::Header headers[2];
     for (int half = 0; half < 2; ++half) headers[half] = P::load_header(panel + half * P::header_bytes);
@@ -67,33 +75,35 @@ QUERN_INLINE void few(const std::byte* panel, const Activations& x, Sums<Tokens>
       prefetch_record<P>(panel);
 #pragma clang loop unroll_count(Tokens > 2 ? 1 : 2)  // the sums of both halves would not fit the registers
       for (int half = 0; half < 2; ++half) {
-        add_half_record<P, Tokens>(panel + half * P::record_bytes, headers[half], values, groups, sums.of[half]);
+        add_half_record<P, Tokens>(panel + half * P::record_bytes, headers[half], x.values, x.groups, sums.of[half]);
       }
       panel += 2 * P::record_bytes;
-      values += Tokens * record_columns;
-      groups += Tokens;
+      x.values += Tokens * record_columns;
+      x.groups += Tokens;
     }
   }
 }
 
-/// The same for float formats: one chain of multiply-adds per output, columns ascending.
+/// Half a record of a float format: one chain of multiply-adds per output, columns ascending.
+template <typename P, int Tokens>
+QUERN_INLINE void add_columns(const std::byte* record, const float* values, Floats (&sums)[Tokens]) {
+#pragma clang loop unroll_count(4)
+  for (int k = 0; k < record_columns; ++k) {
+    const Floats weights = P::column(record, k);
+    for (int t = 0; t < Tokens; ++t) sums[t] = fma(weights, broadcast(values[t * record_columns + k]), sums[t]);
+  }
+}
+
+/// Float formats.
 template <typename P, int Tokens>
   requires(!P::integers)
-QUERN_INLINE void few(const std::byte* panel, const Activations& x, Sums<Tokens>& sums) {
-  const float* values = x.floats;
+QUERN_INLINE void add_product(const std::byte* panel, Tile x, Sums<Tokens>& sums) {
   for (int record = 0; record < x.records; ++record) {
     prefetch_record<P>(panel);
-#pragma clang loop unroll_count(4)
-    for (int k = 0; k < record_columns; ++k) {
-      for (int half = 0; half < 2; ++half) {
-        const Floats weights = P::column(panel + half * P::record_bytes, k);
-        for (int t = 0; t < Tokens; ++t) {
-          sums.of[half][t] = fma(weights, broadcast(values[t * record_columns + k]), sums.of[half][t]);
-        }
-      }
-    }
+    add_columns<P, Tokens>(panel, x.floats, sums.of[0]);
+    add_columns<P, Tokens>(panel + P::record_bytes, x.floats, sums.of[1]);
     panel += 2 * P::record_bytes;
-    values += Tokens * record_columns;
+    x.floats += Tokens * record_columns;
   }
 }
 
