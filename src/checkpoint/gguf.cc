@@ -11,6 +11,8 @@
 namespace quern {
 namespace {
 
+constexpr std::string_view changed = "changed while the file was read";
+
 uint64_t load_u64(const std::byte* p) { return uint64_t{load_u32(p)} | uint64_t{load_u32(p + 4)} << 32; }
 
 bool is_integer(GgufType type) {
@@ -45,8 +47,12 @@ std::string type_name(const GgufValue& value) {
   return value.is_array ? fmt::format("an array of {}", name) : fmt::format("of type {}", name);
 }
 
-std::string load_string(const std::byte* p) {
-  return {reinterpret_cast<const char*>(p) + 8, static_cast<size_t>(load_u64(p))};
+/// The first string of `bytes`. Its length was checked when the file was parsed, but the file may have changed since.
+std::optional<std::string> load_string(std::span<const std::byte> bytes) {
+  if (bytes.size() < 8) return std::nullopt;
+  const uint64_t length = load_u64(bytes.data());
+  if (length > bytes.size() - 8) return std::nullopt;
+  return std::string(reinterpret_cast<const char*>(bytes.data()) + 8, static_cast<size_t>(length));
 }
 
 }  // namespace
@@ -123,7 +129,9 @@ Result<std::optional<std::string>> Gguf::string(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return std::optional<std::string>();
   if (value->is_array || value->type != GgufType::string) return wrong_type(key, *value, "a string");
-  return std::optional(load_string(value->bytes.data()));
+  std::optional<std::string> text = load_string(value->bytes);
+  if (!text) return refuse(key, changed);
+  return text;
 }
 
 Result<std::optional<std::vector<int64_t>>> Gguf::integers(std::string_view key) const {
@@ -161,10 +169,12 @@ Result<std::optional<std::vector<std::string>>> Gguf::strings(std::string_view k
   if (!value->is_array || value->type != GgufType::string) return wrong_type(key, *value, "an array of strings");
   std::vector<std::string> texts;
   texts.reserve(static_cast<size_t>(value->count));
-  const std::byte* next = value->bytes.data();
+  std::span<const std::byte> rest = value->bytes;
   for (int64_t i = 0; i < value->count; ++i) {
-    texts.push_back(load_string(next));
-    next += 8 + texts.back().size();
+    std::optional<std::string> text = load_string(rest);
+    if (!text) return refuse(key, changed);
+    rest = rest.subspan(8 + text->size());
+    texts.push_back(*std::move(text));
   }
   return std::optional(std::move(texts));
 }

@@ -25,6 +25,7 @@ class GgufCheckpoint final : public Checkpoint {
   const Json& generation_config() const override { return generation_config_; }
   Result<std::optional<StoredVocabulary>> vocabulary() const override { return gguf_vocabulary(gguf_); }
   void drop(std::span<const std::byte> bytes) const override { file_.drop(bytes.data(), bytes.size()); }
+  Status check_unchanged() const override { return file_.check_unchanged(); }
 
  private:
   Status mark_rotary_pairs(StoredTensor& tensor, std::string_view gguf_name) const;

@@ -107,6 +107,17 @@ TEST(Gguf, KeysOfAnotherTypeAreErrorsThatNameTheKey) {
   EXPECT_EQ(gguf.integer("absent").value(), std::nullopt);
 }
 
+TEST(Gguf, S3StringsThatChangeAfterParsingStayInsideTheirBytes) {
+  std::string bytes = GgufWriter().string("text", "abc").strings("list", {"one", "two"}).bytes();
+  const Gguf gguf = parse(bytes).value();
+  ASSERT_EQ(gguf.string("text").value(), "abc");
+
+  for (const char* text : {"abc", "two"}) bytes[bytes.find(text) - 8] = 100;
+
+  EXPECT_THAT(gguf.string("text").error().message, HasSubstr("changed"));
+  EXPECT_THAT(gguf.strings("list").error().message, HasSubstr("changed"));
+}
+
 TEST(Gguf, NumbersMustBeFiniteAndFit) {
   GgufWriter writer;
   writer.f32("nan", std::numeric_limits<float>::quiet_NaN()).pair("huge", 10, raw(~uint64_t{0}));
@@ -240,6 +251,16 @@ TEST(Gguf, TensorPlacesThatLie) {
   EXPECT_THAT(at(1 << 20), HasSubstr("cut short"));
   EXPECT_THAT(at(~uint64_t{31}), HasSubstr("cut short"));
   EXPECT_EQ(at(32), "accepted");
+}
+
+TEST(Gguf, UnusedBytesBetweenTensorsAreNoError) {
+  const std::string bytes = GgufWriter().zeros("a", {8}).raw_tensor("", std::string(64, 'x')).zeros("b", {8}).bytes();
+  std::string two = bytes;
+  two.replace(8, 8, raw(uint64_t{2}));
+
+  const Gguf gguf = parse(two).value();
+
+  EXPECT_EQ(gguf.find_tensor("b")->bytes.data() - gguf.find_tensor("a")->bytes.data(), 96);
 }
 
 }  // namespace

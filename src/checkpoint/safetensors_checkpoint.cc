@@ -33,6 +33,10 @@ class SafetensorsCheckpoint final : public Checkpoint {
   void drop(std::span<const std::byte> bytes) const override {
     files_.front().drop(bytes.data(), bytes.size());  // any file can: it is the address that counts
   }
+  Status check_unchanged() const override {
+    for (const MappedFile& file : files_) TRY(file.check_unchanged());
+    return {};
+  }
 
  private:
   std::string file(std::string_view name) const { return fmt::format("{}/{}", directory_, name); }

@@ -58,6 +58,8 @@ class Checkpoint {
   virtual Result<std::optional<StoredVocabulary>> vocabulary() const = 0;
   /// These bytes of a tensor are not read again: their pages need not count twice while a model is loaded.
   virtual void drop(std::span<const std::byte> bytes) const = 0;
+  /// An error when a file was written or cut short since it was opened. Asked after everything was read.
+  virtual Status check_unchanged() const { return {}; }
 };
 
 /// How a stored type becomes a runtime format. Self-registered in checkpoint/schemes/.
