@@ -413,7 +413,7 @@ class Measurement {
       DoneLine line(facts.prompts, options_.quiet);
       run_.run(arrivals, [&](int done) { line.show(done); });
     }
-    facts.cpu_cores = (cpu_seconds() - cpu) / run_.seconds();
+    facts.cpu_cores = (cpu_seconds() - cpu) / std::max(run_.seconds(), 1e-3);
     const std::optional<TtftTotals> after = before ? server_ttft(target_) : std::nullopt;
     if (after && after->requests > before->requests) {
       facts.server_ttft_ms = 1e3 * (after->seconds - before->seconds) / (after->requests - before->requests);
