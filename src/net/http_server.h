@@ -44,7 +44,7 @@ struct HttpServerOptions {
   int shards = 1;  // event loops, a thread each
   int max_connections = 4096;
   int64_t max_header_bytes = 32 << 10;
-  int64_t max_body_bytes = 32 << 20;
+  int64_t max_body_bytes = 16 << 20;
   int64_t max_bodies_bytes = int64_t{1} << 30;       // of all requests being read or answered
   int64_t max_unsent_bytes = 4 << 20;                // of one stream; a slower reader is dropped
   std::chrono::milliseconds header_timeout{20'000};  // from the first byte to the end of the header

@@ -16,8 +16,16 @@ Call::Call(HttpRequest http_request, std::shared_ptr<Responder> to, std::string 
   metrics_.request_bytes.fetch_add(static_cast<int64_t>(request.body.size()), std::memory_order_relaxed);
 }
 
+void Call::rename(std::string name) {
+  id = std::move(name);
+  for (auto& [header, value] : common_) {
+    if (header == "X-Request-Id") value = id;
+  }
+}
+
 void Call::send(HttpResponse response) {
   count(response.status, response.body.size());
+  metrics_.seconds.observe(seconds_since(arrived_us));
   response.headers.insert(response.headers.end(), common_.begin(), common_.end());
   responder->send(std::move(response));
 }
@@ -33,8 +41,8 @@ void Call::begin_events() {
 void Call::count(int status, size_t bytes) {
   metrics_.by_status[static_cast<size_t>(status / 100)].fetch_add(1, std::memory_order_relaxed);
   metrics_.response_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  metrics_.seconds.observe(seconds_since(arrived_us));
-  log_info("{} {} {} {} -> {}", id, request.peer, request.method, request.target.substr(0, 128), status);
+  log(quiet ? LogLevel::debug : LogLevel::info, "{} {} {} {} -> {}", id, request.peer, request.method,
+      request.target.substr(0, 128), status);
 }
 
 }  // namespace quern

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/request.h"
 #include "net/http_server.h"
 #include "server/metrics.h"
@@ -22,14 +23,18 @@ struct Principal {
 
 class Call {
  public:
-  Call(HttpRequest http_request, std::shared_ptr<Responder> to, std::string id, HttpHeaders common,
+  Call(HttpRequest http_request, std::shared_ptr<Responder> to, std::string name, HttpHeaders common,
        RouteMetrics& metrics);
 
   const HttpRequest request;
   const std::shared_ptr<Responder> responder;
-  const std::string id;  // X-Request-Id
+  std::string id;  // X-Request-Id
   const int64_t arrived_us;
   Principal principal;
+  bool quiet = false;  // logged for debugging only
+
+  /// Another X-Request-Id; before the answer.
+  void rename(std::string name);
 
   /// Goes out with the answer too.
   void add_header(std::string name, std::string value) { common_.emplace_back(std::move(name), std::move(value)); }
@@ -37,12 +42,13 @@ class Call {
   void send(HttpResponse response);
   void send(const ApiError& error) { send(error_response(error)); }
   void send_json(std::string body) { send({200, {{"Content-Type", "application/json"}}, std::move(body)}); }
-  /// Server-sent events.
+  /// Server-sent events; end_events() counts the time they took.
   void begin_events();
-  /// Counts the answer; called once it is decided. `send` and `begin_events` do it themselves.
-  void count(int status, size_t bytes);
+  void end_events() { metrics_.seconds.observe(seconds_since(arrived_us)); }
 
  private:
+  void count(int status, size_t bytes);
+
   HttpHeaders common_;
   RouteMetrics& metrics_;
 };

@@ -10,36 +10,6 @@
 #include <utility>
 
 namespace quern {
-namespace {
-
-std::vector<double> token_latency_bounds() {
-  return {.0005, .001, .0025, .005, .0075, .01, .025, .05, .075, .1, .15, .2,
-          .3,    .4,   .5,    .75,  1,     2.5, 5,    7.5, 10,   20, 40,  80};
-}
-std::vector<double> request_latency_bounds() {
-  return {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
-}
-
-/// 1, 2, 5, 10 ... up to `limit`.
-std::vector<double> one_two_five(int32_t limit) {
-  std::vector<double> bounds;
-  for (double decade = 1; decade <= limit; decade *= 10) {
-    for (const double step : {1.0, 2.0, 5.0}) {
-      if (decade * step <= limit) bounds.push_back(decade * step);
-    }
-  }
-  return bounds;
-}
-
-/// A label value: backslash, quote and line break are escaped.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') out += '\\';
-    out += c == '\n' ? std::string("\\n") : std::string(1, c);
-  }
-  return out;
-}
 
 class Page {
  public:
@@ -86,6 +56,37 @@ class Page {
  private:
   const std::string& labels_;
 };
+
+namespace {
+
+std::vector<double> token_latency_bounds() {
+  return {.0005, .001, .0025, .005, .0075, .01, .025, .05, .075, .1, .15, .2,
+          .3,    .4,   .5,    .75,  1,     2.5, 5,    7.5, 10,   20, 40,  80};
+}
+std::vector<double> request_latency_bounds() {
+  return {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+}
+
+/// 1, 2, 5, 10 ... up to `limit`.
+std::vector<double> one_two_five(int32_t limit) {
+  std::vector<double> bounds;
+  for (double decade = 1; decade <= limit; decade *= 10) {
+    for (const double step : {1.0, 2.0, 5.0}) {
+      if (decade * step <= limit) bounds.push_back(decade * step);
+    }
+  }
+  return bounds;
+}
+
+/// A label value: backslash, quote and line break are escaped.
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return out;
+}
 
 void write_engine(Page& page, const EngineStats& stats, int32_t block_tokens, bool prefix_caching) {
   const double used = stats.pages_total == 0
@@ -260,6 +261,15 @@ std::string Metrics::render(const EngineStats& stats, double last_step_age_s) {
   see_steps(stats);
   Page page(labels_);
   write_engine(page, stats, block_tokens_, prefix_caching_);
+  write_requests(page);
+  write_latencies(page);
+  write_own(page, stats, last_step_age_s);
+  write_routes(page);
+  write_process(page);
+  return std::move(page.text);
+}
+
+void Metrics::write_requests(Page& page) const {
   page.counter("vllm:prompt_tokens_total", prompt_tokens.load(), "Prompt tokens of requests.");
   page.counter("vllm:generation_tokens_total", generation_tokens.load(), "Tokens of answers.");
   page.counter("vllm:prompt_tokens_cached_total", cached_tokens.load(),
@@ -277,6 +287,17 @@ std::string Metrics::render(const EngineStats& stats, double last_step_age_s) {
   }
   page.sample("vllm:request_success_total", 0, ",finished_reason=\"repetition\"");
 
+  page.family("quern_requests_refused_total", "counter", "Requests that were not admitted, by reason.");
+  static constexpr std::array<std::string_view, 5> refusals = {"queue_full", "too_long", "invalid", "draining",
+                                                               "unauthorized"};
+  for (size_t i = 0; i < refusals.size(); ++i) {
+    page.sample("quern_requests_refused_total", refused[i].load(), fmt::format(",reason=\"{}\"", refusals[i]));
+  }
+  page.counter("quern_requests_disconnected_total", disconnected.load(), "Requests whose client went away.");
+  page.gauge("quern_streams_open", streams_open.load(), "Answers being made.");
+}
+
+void Metrics::write_latencies(Page& page) const {
   page.histogram("vllm:time_to_first_token_seconds", first_token_s, "From the request to its first token.");
   page.histogram("vllm:inter_token_latency_seconds", inter_token_s, "Between two tokens.");
   page.histogram("vllm:time_per_output_token_seconds", inter_token_s, "The same under its old name.");
@@ -296,17 +317,9 @@ std::string Metrics::render(const EngineStats& stats, double last_step_age_s) {
                  "Prompt tokens of a request that had to be computed.");
   page.histogram("vllm:iteration_tokens_total", iteration_tokens,
                  "Tokens of a step; steps between two scrapes count as equally large.");
+}
 
-  write_own(page, stats, last_step_age_s);
-  page.family("quern_requests_refused_total", "counter", "Requests that were not admitted, by reason.");
-  static constexpr std::array<std::string_view, 5> refusals = {"queue_full", "too_long", "invalid", "draining",
-                                                               "unauthorized"};
-  for (size_t i = 0; i < refusals.size(); ++i) {
-    page.sample("quern_requests_refused_total", refused[i].load(), fmt::format(",reason=\"{}\"", refusals[i]));
-  }
-  page.counter("quern_requests_disconnected_total", disconnected.load(), "Requests whose client went away.");
-  page.gauge("quern_streams_open", streams_open.load(), "Answers being made.");
-
+void Metrics::write_routes(Page& page) const {
   page.family("http_requests_total", "counter", "HTTP requests by route.");
   for (const RouteMetrics& route : routes_) {
     for (size_t status = 2; status < route.by_status.size(); ++status) {
@@ -330,8 +343,6 @@ std::string Metrics::render(const EngineStats& stats, double last_step_age_s) {
     page.series("http_request_duration_seconds", fmt::format("handler=\"{}\",method=\"{}\"", route.path, route.method),
                 route.seconds);
   }
-  write_process(page);
-  return std::move(page.text);
 }
 
 }  // namespace quern

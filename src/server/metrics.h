@@ -48,6 +48,8 @@ struct RouteMetrics {
 enum class Refusal : uint8_t { queue_full, too_long, invalid, draining, unauthorized };
 enum class Ended : uint8_t { stop, length, abort, error };
 
+class Page;  // the text being written
+
 class Metrics {
  public:
   Metrics(std::string model_name, int32_t max_model_len, int32_t block_tokens, bool prefix_caching);
@@ -77,6 +79,9 @@ class Metrics {
     int64_t tokens = 0;
   };
   void see_steps(const EngineStats& stats);
+  void write_requests(Page& page) const;
+  void write_latencies(Page& page) const;
+  void write_routes(Page& page) const;
 
   const std::string labels_;  // model_name and engine
   const int32_t block_tokens_;

@@ -23,7 +23,7 @@
 namespace quern {
 
 /// Ids 0-255 are bytes, 256 is BOS, 257 EOS, 258 a special token.
-class ByteTokenizer final : public Tokenizer {
+class ByteTokenizer : public Tokenizer {
  public:
   static constexpr int32_t kBos = 256;
   static constexpr int32_t kEos = 257;
@@ -93,7 +93,6 @@ class ScriptedService final : public TokenService {
       if (static_cast<int32_t>(state.live.size()) >= state.capacity) return SubmitResult::queue_full;
       state.live[request.id] = true;
       state.seen.push_back(request);
-      state.seen.back().sink.reset();
       return SubmitResult::accepted;
     });
     if (refused == SubmitResult::accepted) work_.try_send(Job(std::move(request)));
@@ -164,7 +163,7 @@ class ScriptedService final : public TokenService {
   };
   struct State {
     std::map<RequestId, bool> live;  // false: cancelled
-    std::vector<Request> seen;
+    std::vector<Request> seen;       // kept with their sinks, as an executor may do
     int32_t capacity = 1000;
     int cancels = 0;
     bool stopping = false;

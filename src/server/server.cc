@@ -253,6 +253,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     HttpHeaders common = common_headers(request, id);
     const auto call = std::make_shared<Call>(std::move(request), std::move(responder), std::move(id), std::move(common),
                                              metrics_of(&route));
+    call->quiet = route.access != Access::keyed;
     switch (route.endpoint) {
       case Endpoint::root: return call->send({200, {{"Content-Type", "text/plain; charset=utf-8"}}, front_page()});
       case Endpoint::live: return send_health(*call, false);
@@ -326,6 +327,8 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   }
 
   void open_session(const std::shared_ptr<Call>& call, Generation generation) {
+    const std::string& name = generation.request_id;
+    if (call->request.header("x-request-id").empty() && !name.empty() && is_printable(name)) call->rename(name);
     if (!generation.unknown_fields.empty()) {
       const std::string names = header_list(generation.unknown_fields);
       log_warning("{} unknown fields are ignored: {}", call->id, names);

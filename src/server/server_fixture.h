@@ -54,9 +54,9 @@ class ServerTest : public ::testing::Test {
     if (options_.max_model_len == 0) options_.max_model_len = 200;
     options_.end_tokens = {ByteTokenizer::kEos};
     options_.version = "1.2.3";
-    auto parsed = ChatTemplate::parse(kTestTemplate);
+    auto parsed = ChatTemplate::parse(template_);
     ASSERT_TRUE(parsed.ok());
-    server_ = std::make_unique<Server>(options_, *service_, std::make_shared<ByteTokenizer>(),
+    server_ = std::make_unique<Server>(options_, *service_, tokenizer_,
                                        std::make_shared<const ChatTemplate>(std::move(parsed).value()));
     ASSERT_TRUE(server_->start().ok());
     client_ = std::make_unique<HttpClient>("127.0.0.1", server_->port());
@@ -153,6 +153,8 @@ class ServerTest : public ::testing::Test {
 
   static constexpr std::chrono::milliseconds kPatience{10'000};
 
+  std::string template_ = kTestTemplate;
+  std::shared_ptr<const Tokenizer> tokenizer_ = std::make_shared<ByteTokenizer>();
   ServerOptions options_;
   std::unique_ptr<ScriptedService> service_;
   std::unique_ptr<Server> server_;

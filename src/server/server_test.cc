@@ -65,7 +65,7 @@ TEST_F(ServerTest, RefusesBodiesThatAreNoObject) {
   EXPECT_EQ(chat().status, 200);
 }
 
-TEST_F(ServerTest, RefusesDeepJson) {
+TEST_F(ServerTest, S10RefusesDeepJson) {
   start();
 
   const HttpResponse response = post("/v1/chat/completions", std::string(10'000, '['));
@@ -202,6 +202,42 @@ TEST_F(ServerTest, S31SaltsSeparatePrefixes) {
   EXPECT_NE(seen[1].cache_salt, seen[2].cache_salt);
 }
 
+/// Encodes nothing before it may.
+class SlowTokenizer final : public ByteTokenizer {
+ public:
+  Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const override {
+    working.try_send(0);
+    gate.receive();
+    return ByteTokenizer::encode(text, options);
+  }
+  mutable Channel<int> working;
+  mutable Channel<int> gate;
+};
+
+TEST_F(ServerTest, S13TextWorkKeepsNobodyWaiting) {
+  const auto slow = std::make_shared<SlowTokenizer>();
+  tokenizer_ = slow;
+  options_.text_threads = 1;
+  options_.max_queued_texts = 1;
+  start();
+  const auto ask = [&] {
+    HttpClient other("127.0.0.1", server_->port());
+    return other.send({"POST", "/v1/completions", {}, prompt_body(), ""}, 5s).value().status;
+  };
+  auto working = std::async(std::launch::async, ask);
+  slow->working.receive();
+  auto first = std::async(std::launch::async, ask);
+  auto second = std::async(std::launch::async, ask);
+
+  EXPECT_EQ(get("/health").status, 200);
+
+  // One is being read, one waits, and there is no place for the third.
+  while (first.wait_for(1ms) != std::future_status::ready && second.wait_for(1ms) != std::future_status::ready) {
+  }
+  for (int i = 0; i < 3; ++i) slow->gate.try_send(0);
+  EXPECT_EQ(working.get() + first.get() + second.get(), 200 + 200 + 429);
+}
+
 TEST_F(ServerTest, SaysTooManyWhenTheQueueIsFull) {
   start();
   service_->limit(0);
@@ -327,7 +363,7 @@ TEST_F(ServerTest, GivesUpAtTheDeadline) {
   EXPECT_GT(left_us, -5'000'000);
 }
 
-TEST_F(ServerTest, S24AnEngineErrorEndsOneRequest) {
+TEST_F(ServerTest, S24S33AnEngineErrorEndsOneRequestAndTellsNothing) {
   start();
   service_->finish_with(FinishReason::error, "row 3 at 0x7f00 has NaN");
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <openssl/sha.h>
 #include <random>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -45,6 +46,20 @@ Wire::Identity identity_of(bool chat, const ServerOptions& options) {
 
 }  // namespace
 
+/// Where the events of one request go. It lets go of the session with the last one, however long a request is kept.
+class Session::Sink final : public EventSink {
+ public:
+  explicit Sink(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+
+  void deliver(TokenEvent event) override {
+    const auto session = event.finish ? std::exchange(session_, nullptr) : session_;
+    if (session) session->deliver(std::move(event));
+  }
+
+ private:
+  std::shared_ptr<Session> session_;
+};
+
 Session::Session(std::shared_ptr<Call> call, Generation generation, const SessionServices& services,
                  std::function<void()> on_end)
     : call_(std::move(call)),
@@ -81,6 +96,7 @@ void Session::abort(ApiError error) {
   call_->responder->post([self = shared_from_this(), moved = std::move(error)] { self->fail(moved); });
 }
 
+/// Thread: engine.
 void Session::deliver(TokenEvent event) {
   if (event.finish) services_.live_requests.fetch_sub(1);
   call_->responder->post([self = shared_from_this(), moved = std::move(event)] { self->take(moved); });
@@ -131,7 +147,7 @@ bool Session::submit(int32_t index) {
   return false;
 }
 
-Request Session::make_request(int32_t index) const {
+Request Session::make_request(int32_t index) {
   const AnswerParams& params = generation_.params;
   const ServerOptions& options = services_.text.options;
   const Prompt& prompt = generation_.prompts[static_cast<size_t>(index / params.n)];
@@ -153,7 +169,7 @@ Request Session::make_request(int32_t index) const {
   if (asked_s > 0 && (timeout_s <= 0 || asked_s < timeout_s)) timeout_s = asked_s;
   if (timeout_s > 0) request.deadline_us = call_->arrived_us + static_cast<int64_t>(timeout_s * 1e6);
   request.cache_salt = salt_number(call_->principal.salt, params.cache_salt);
-  request.sink = std::const_pointer_cast<Session>(shared_from_this());
+  request.sink = std::make_shared<Sink>(shared_from_this());
   return request;
 }
 
@@ -313,6 +329,7 @@ void Session::complete() {
 
 void Session::end() {
   ended_ = true;
+  if (streaming_) call_->end_events();
   cancel_rest();
 }
 

@@ -28,20 +28,22 @@ struct SessionServices {
   std::atomic<int64_t>& work_since_us;  // when live_requests last rose from 0
 };
 
-class Session final : public EventSink, public std::enable_shared_from_this<Session> {
+class Session final : public std::enable_shared_from_this<Session> {
  public:
   Session(std::shared_ptr<Call> call, Generation generation, const SessionServices& services,
           std::function<void()> on_end);
-  ~Session() override;
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   /// Submits the requests; any thread.
   void start();
   /// Ends it with an error, if it has not ended; any thread.
   void abort(ApiError error);
-  /// Thread: engine.
-  void deliver(TokenEvent event) override;
 
  private:
+  class Sink;
+
   struct Choice {
     Choice(Answer made, int32_t prompt_index) : answer(std::move(made)), prompt(prompt_index) {}
     Answer answer;
@@ -54,8 +56,9 @@ class Session final : public EventSink, public std::enable_shared_from_this<Sess
 
   void submit_all();
   bool submit(int32_t index);
-  Request make_request(int32_t index) const;
+  Request make_request(int32_t index);
   void answer_without_engine();
+  void deliver(TokenEvent event);
   void take(const TokenEvent& event);
   void take_piece(int32_t index, AnswerPiece piece);
   void note_times(Choice& choice, const TokenEvent& event);

@@ -42,6 +42,12 @@ class Running:
         for line in self.process.stderr:
             self.log.append(line)
 
+    def wait_for_log(self, text):
+        deadline = time.monotonic() + 10
+        while not any(text in line for line in list(self.log)):
+            assert time.monotonic() < deadline, f"'{text}' is not in the log"
+            time.sleep(0.01)
+
     def stop(self):
         """SIGTERM; the exit status."""
         self.process.send_signal(signal.SIGTERM)
@@ -103,7 +109,7 @@ class Running:
 
     def wait_idle(self):
         deadline = time.monotonic() + 10
-        while self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting") > 0:
+        while sum(map(self.metric, ("vllm:num_requests_running", "vllm:num_requests_waiting", "quern_streams_open"))) > 0:
             assert time.monotonic() < deadline, "requests are still running"
 
     def client(self, **options):

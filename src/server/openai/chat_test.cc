@@ -382,6 +382,29 @@ TEST_F(ChatTest, RefusesWhatItCannotDo) {
   }
 }
 
+TEST_F(ChatTest, S30FetchesNothingForARequest) {
+  start();
+
+  expect_error(
+      chat(R"("messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}])"),
+      400, "messages[0].content[0].type", "unsupported_parameter");
+}
+
+TEST_F(ChatTest, S11ATemplateOutOfItsBudgetIsARefusal) {
+  template_ = "{% for i in range(100000) %}{% for k in range(100000) %}{% endfor %}{% endfor %}";
+  start();
+
+  expect_error(chat(), 400, "messages", "invalid_value");
+  EXPECT_EQ(complete().status, 200);
+}
+
+TEST_F(ChatTest, TakesTheRequestIdOfTheBody) {
+  start();
+
+  EXPECT_EQ(header(chat(R"("request_id":"mine")"), "x-request-id"), "mine");
+  EXPECT_EQ(header(chat(R"("request_id":"mine")", {{"X-Request-Id", "first"}}), "x-request-id"), "first");
+}
+
 TEST_F(ChatTest, NamesUnknownFields) {
   start();
 
@@ -445,7 +468,7 @@ TEST_F(ChatTest, FillsTheContextAndNotMore) {
   EXPECT_EQ(service_->seen()[0].max_tokens, 200 - used);
 }
 
-TEST_F(ChatTest, S11RefusesHugePromptsBeforeTokenizing) {
+TEST_F(ChatTest, RefusesHugePromptsBeforeTokenizing) {
   start();
 
   const HttpResponse response = post("/v1/completions", R"({"prompt":")" + std::string(4 << 20, 'a') + "\"}");

@@ -157,7 +157,7 @@ AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t 
   read_streaming(fields, params);
   read_limits(fields, min_max_tokens, params);
   params.seed = fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
-  params.n = static_cast<int32_t>(fields.integer("n", 1, 128).value_or(1));
+  params.n = static_cast<int32_t>(fields.integer("n", 1, std::min(128, model.options.max_choices)).value_or(1));
   params.skip_special = fields.boolean("skip_special_tokens").value_or(true);
   params.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   params.tokens_as_ids = fields.boolean("return_tokens_as_token_ids").value_or(false);
