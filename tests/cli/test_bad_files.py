@@ -180,7 +180,7 @@ def test_a_missing_tokenizer(tmp_path, command):
 
 @pytest.mark.parametrize("command", ["run", "serve"])
 @pytest.mark.parametrize("tokenizer, says", [
-    ("", ""), ("{", ""), ("[" * 100000, "nested"), ({"model": {"type": "Unigram"}}, "Unigram"),
+    ("", ""), ("{", ""), ("[" * 100000, "expected an object"), ('{"version":' + "[" * 100000, ""), ({"model": {"type": "Unigram"}}, "Unigram"),
     ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}, '"b"'),
 ])
 def test_s5_a_broken_tokenizer(tmp_path, command, tokenizer, says):
