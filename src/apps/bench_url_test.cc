@@ -1,20 +1,15 @@
-// The load generator: its statistics, its arrivals, and runs against a scripted server on the loopback interface.
+// The load generator against a scripted server on the loopback interface.
 #include "apps/bench_url.h"
 
 #include <atomic>
-#include <cmath>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <numeric>
 #include <set>
 
 #include "apps/load/report.h"
 #include "apps/load/requests.h"
 #include "apps/load/run.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/guarded.h"
 #include "net/http_server.h"
@@ -23,36 +18,12 @@ namespace quern {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::DoubleEq;
-using ::testing::DoubleNear;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
-using ::testing::Lt;
 using ::testing::SizeIs;
 using State = LoadOutcome::State;
-
-LoadOutcome answered(double start_s, double ttft_s, std::vector<double> itls_s, int tokens) {
-  LoadOutcome outcome;
-  outcome.state = State::done;
-  outcome.start_s = start_s;
-  outcome.ttft_s = outcome.first_text_s = ttft_s;
-  outcome.latency_s = std::accumulate(itls_s.begin(), itls_s.end(), ttft_s);
-  outcome.itls_s = std::move(itls_s);
-  outcome.input_tokens = 10;
-  outcome.output_tokens = tokens;
-  outcome.counted_by_server = true;
-  return outcome;
-}
-
-LoadOutcome refused(std::string error) {
-  LoadOutcome outcome;
-  outcome.state = State::failed;
-  outcome.error = std::move(error);
-  return outcome;
-}
 
 LoadFacts facts_of(double seconds) {
   LoadFacts facts;
@@ -60,276 +31,6 @@ LoadFacts facts_of(double seconds) {
   facts.rate = std::numeric_limits<double>::infinity();
   facts.metrics = {"ttft", "tpot", "itl", "e2el"};
   return facts;
-}
-
-// The expected values are numpy.percentile's, numpy.mean's and numpy.std's.
-TEST(LoadStatistics, AreThoseOfNumpy) {
-  const double percents[] = {0, 1, 25, 90, 95, 99, 99.9, 100};
-
-  const LoadSpread spread = spread_of({7.25, 1.5, 3.0, 12.0, 0.75, 9.5, 4.0}, percents);
-
-  const double expected[] = {0.75, 0.795, 2.25, 10.5, 11.25, 11.85, 11.985, 12.0};
-  for (size_t i = 0; i < std::size(percents); ++i) {
-    EXPECT_NEAR(spread.percentiles[i].second, expected[i], 1e-12) << percents[i];
-  }
-  EXPECT_NEAR(spread.mean, 5.428571428571429, 1e-12);
-  EXPECT_NEAR(spread.deviation, 3.934087037207811, 1e-12);
-  EXPECT_EQ(spread.median, 4.0);
-  EXPECT_EQ(percentile(std::vector<double>{10.0, 20.0, 40.0, 80.0}, 50.0), 30.0);
-}
-
-TEST(LoadStatistics, OfNothingAreZero) {
-  const double percents[] = {99};
-
-  const LoadSpread spread = spread_of({}, percents);
-
-  EXPECT_EQ(spread.mean, 0.0);
-  EXPECT_EQ(spread.percentiles[0].second, 0.0);
-}
-
-TEST(LoadReport, CountsAndTimesRequests) {
-  const LoadOutcome outcomes[] = {answered(0.0, 0.1, {0.02, 0.02}, 3),
-                                  answered(0.05, 0.3, {0.5, 0.5}, 5),
-                                  answered(0.7, 0.2, {}, 1),
-                                  refused("HTTP 500: no"),
-                                  refused("HTTP 500: no"),
-                                  refused("no answer")};
-
-  const LoadReport report = make_report(facts_of(2.0), outcomes);
-
-  EXPECT_EQ(report.completed, 3);
-  EXPECT_EQ(report.failed, 3);
-  EXPECT_EQ(report.input_tokens, 30);
-  EXPECT_EQ(report.output_tokens, 9);
-  EXPECT_THAT(report.errors, ElementsAre(std::pair{"HTTP 500: no", 2}, std::pair{"no answer", 1}));
-  EXPECT_NEAR(report.ttft.mean, 200.0, 1e-9);
-  EXPECT_NEAR(report.tpot.mean, (20.0 + 250.0) / 2, 1e-9);  // an answer of one token has none
-  EXPECT_NEAR(report.itl.mean, 260.0, 1e-9);
-  EXPECT_NEAR(report.e2el.median, 200.0, 1e-9);
-  EXPECT_EQ(report.peak_concurrency, 2);
-  // Seconds 0 and 1: 3 + 2 * 5/3 + 1 tokens and 5/3.
-  EXPECT_NEAR(report.peak_tokens_per_s, 4.0 + 2 * 5.0 / 3.0, 1e-9);
-  EXPECT_NEAR(report.tokens_per_chunk, 9.0 / 7.0, 1e-9);
-}
-
-TEST(LoadReport, CountsGoodRequests) {
-  LoadFacts facts = facts_of(2.0);
-  facts.goodput = *parse_goodput("ttft:150,tpot:100");
-  const LoadOutcome outcomes[] = {answered(0, 0.1, {0.02}, 2), answered(0, 0.2, {0.02}, 2), answered(0, 0.1, {0.3}, 2),
-                                  answered(0, 0.1, {}, 1), refused("x")};
-
-  const LoadReport report = make_report(facts, outcomes);
-
-  EXPECT_EQ(report.good, 2);
-  EXPECT_EQ(report_json(report).number("request_goodput"), 1.0);
-  EXPECT_THAT(report_table(report), HasSubstr("Request goodput (req/s):                 1.00"));
-}
-
-TEST(LoadReport, HasTheKeysAndRowsOfVllm) {
-  const LoadOutcome outcomes[] = {answered(0.0, 0.1, {0.02, 0.02}, 3), refused("HTTP 500: no")};
-  LoadFacts facts = facts_of(2.0);
-  facts.percents = {50, 99.9};
-  const LoadReport report = make_report(facts, outcomes);
-
-  const Json json = report_json(report, outcomes);
-  const std::string table = report_table(report);
-
-  for (const char* key : {"date",
-                          "endpoint_type",
-                          "backend",
-                          "label",
-                          "model_id",
-                          "tokenizer_id",
-                          "num_prompts",
-                          "request_rate",
-                          "burstiness",
-                          "max_concurrency",
-                          "duration",
-                          "completed",
-                          "failed",
-                          "total_input_tokens",
-                          "total_output_tokens",
-                          "request_throughput",
-                          "request_goodput",
-                          "output_throughput",
-                          "total_token_throughput",
-                          "max_output_tokens_per_s",
-                          "max_concurrent_requests",
-                          "mean_ttft_ms",
-                          "median_tpot_ms",
-                          "std_itl_ms",
-                          "p50_e2el_ms",
-                          "p99.9_ttft_ms",
-                          "input_lens",
-                          "output_lens",
-                          "ttfts",
-                          "itls",
-                          "start_times",
-                          "generated_texts",
-                          "errors"}) {
-    EXPECT_TRUE(json.has(key)) << key;
-  }
-  EXPECT_EQ(json.string("request_rate"), "inf");
-  EXPECT_EQ(json.number("output_throughput"), 1.5);
-  EXPECT_EQ(json.find("errors")->items()[1], Json("HTTP 500: no"));
-  EXPECT_FALSE(report_json(report).has("itls"));
-  EXPECT_THAT(table, HasSubstr("============ Serving Benchmark Result ============\n"
-                               "Successful requests:                     1         \n"
-                               "Failed requests:                         1         \n"
-                               "Benchmark duration (s):                  2.00      \n"));
-  EXPECT_THAT(table, HasSubstr("---------------Time to First Token----------------\n"
-                               "Mean TTFT (ms):                          100.00    \n"));
-  EXPECT_THAT(table, HasSubstr("P99.9 E2EL (ms):                         140.00    \n"));
-  EXPECT_THAT(table, HasSubstr("1 failed: HTTP 500: no\n"));
-}
-
-TEST(LoadReport, RefusesBadLimitsAndPercentiles) {
-  EXPECT_THAT(parse_goodput("ttft:1,itl:3").error().message, HasSubstr("itl:3"));
-  EXPECT_FALSE(parse_goodput("ttft").ok());
-  EXPECT_FALSE(parse_goodput("ttft:fast").ok());
-  EXPECT_FALSE(parse_percentiles("50,101").ok());
-  EXPECT_FALSE(parse_percentiles("nan").ok());
-  EXPECT_THAT(*parse_percentiles("50,99.9"), ElementsAre(50.0, 99.9));
-}
-
-/// Standard deviation of the gaps over their mean.
-double variation(const std::vector<double>& times) {
-  std::vector<double> gaps(times.size());
-  std::adjacent_difference(times.begin(), times.end(), gaps.begin());
-  const LoadSpread spread = spread_of(gaps, {});
-  return spread.deviation / spread.mean;
-}
-
-TEST(Arrivals, HaveTheirRateAndBurstiness) {
-  constexpr int count = 20'000;
-  ArrivalOptions options;
-  options.rate = 50.0;
-  for (const double burstiness : {0.25, 1.0, 4.0}) {
-    options.burstiness = burstiness;
-
-    const std::vector<double> times = arrival_times(options, count, 7);
-
-    EXPECT_NEAR(times.back(), count / options.rate, 1e-6);
-    EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
-    EXPECT_NEAR(variation(times), 1.0 / std::sqrt(burstiness), 0.05 / std::sqrt(burstiness));
-  }
-  EXPECT_NE(arrival_times(options, 10, 1), arrival_times(options, 10, 2));
-  EXPECT_EQ(arrival_times(options, 10, 1), arrival_times(options, 10, 1));
-}
-
-TEST(Arrivals, AreEvenOrAllAtOnce) {
-  ArrivalOptions options;
-  EXPECT_THAT(arrival_times(options, 3, 1), Each(0.0));
-
-  options.rate = 4.0;
-  options.burstiness = std::numeric_limits<double>::infinity();
-  EXPECT_THAT(arrival_times(options, 3, 1), ElementsAre(DoubleEq(0.25), DoubleEq(0.5), DoubleEq(0.75)));
-}
-
-TEST(Arrivals, RampUp) {
-  ArrivalOptions options;
-  options.burstiness = std::numeric_limits<double>::infinity();
-  options.ramp_start = 1.0;
-  options.ramp_end = 4.0;
-
-  options.ramp = "linear";
-  EXPECT_THAT(arrival_times(options, 3, 1), ElementsAre(DoubleEq(1.0), DoubleEq(1.4), DoubleEq(1.65)));
-  options.ramp = "exponential";
-  EXPECT_THAT(arrival_times(options, 3, 1), ElementsAre(DoubleEq(1.0), DoubleEq(1.5), DoubleEq(1.75)));
-}
-
-TEST(LoadPrompts, AreSeededRandomIds) {
-  PromptOptions options;
-  options.input_tokens = 40;
-  options.output_tokens = 20;
-  options.range_ratio = 0.5;
-  options.prefix_tokens = 5;
-  options.vocabulary = 64;
-
-  const auto prompts = *make_prompts(options, 200, 3);
-
-  ASSERT_THAT(prompts, SizeIs(200));
-  std::vector<int> lengths;
-  for (const LoadPrompt& prompt : prompts) {
-    EXPECT_THAT(prompt.ids, Each(AllOf(Ge(32), Lt(64))));
-    EXPECT_TRUE(std::equal(prompt.ids.begin(), prompt.ids.begin() + 5, prompts[0].ids.begin()));
-    EXPECT_EQ(prompt.input_tokens, static_cast<int>(prompt.ids.size()));
-    EXPECT_TRUE(prompt.output_tokens >= 10 && prompt.output_tokens <= 30);
-    lengths.push_back(prompt.input_tokens);
-  }
-  EXPECT_EQ(*std::min_element(lengths.begin(), lengths.end()), 25);
-  EXPECT_EQ(*std::max_element(lengths.begin(), lengths.end()), 65);
-  EXPECT_EQ((*make_prompts(options, 200, 3))[199].ids, prompts[199].ids);
-  EXPECT_NE((*make_prompts(options, 200, 4))[199].ids, prompts[199].ids);
-}
-
-std::string written(const std::string& name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + "bench_url_" + name;
-  std::ofstream(path) << text;
-  return path;
-}
-
-TEST(LoadPrompts, ComeFromJsonLines) {
-  PromptOptions options;
-  options.dataset = "custom";
-  options.path =
-      written("lines", "{\"prompt\":\"a b\",\"output_len\":7}\n\n{\"prompt\":[1,2,3],\"output_tokens\":9}\n");
-
-  const auto prompts = *make_prompts(options, 3, 1);
-
-  EXPECT_EQ(prompts[0].text, "a b");
-  EXPECT_EQ(prompts[0].output_tokens, 7);
-  EXPECT_THAT(prompts[1].ids, ElementsAre(1, 2, 3));
-  EXPECT_EQ(prompts[1].output_tokens, 9);
-  EXPECT_EQ(prompts[2].text, "a b");
-}
-
-TEST(LoadPrompts, SayWhereAFileIsWrong) {
-  PromptOptions options;
-  options.dataset = "custom";
-  options.path = written("wrong", "{\"prompt\":\"a\"}\n{\"question\":\"b\"}\n");
-
-  EXPECT_THAT(make_prompts(options, 1, 1).error().message, HasSubstr("wrong:2: there is no \"prompt\""));
-  options.path = written("empty", "\n");
-  EXPECT_FALSE(make_prompts(options, 1, 1).ok());
-  options.dataset = "sonnet";
-  EXPECT_THAT(make_prompts(options, 1, 1).error().message, HasSubstr("sonnet"));
-}
-
-TEST(LoadPrompts, ComeFromConversations) {
-  const std::string words(80, 'w');
-  PromptOptions options;
-  options.dataset = "sharegpt";
-  options.path = written("talks", fmt::format(R"([{{"conversations":[{{"value":"hi"}},{{"value":"{0}"}}]}},)"
-                                              R"({{"conversations":[{{"value":"{0}!"}},{{"value":"{0}"}}]}},{{}}])",
-                                              words));
-
-  const auto prompts = *make_prompts(options, 2, 1);
-
-  EXPECT_EQ(prompts[0].text, words + "!");  // "hi" is too short
-  EXPECT_EQ(prompts[0].output_tokens, 20);
-  EXPECT_EQ(prompts[1].text, words + "!");
-}
-
-TEST(LoadTarget, MakesBodies) {
-  LoadTarget target;
-  target.prefix = "/api";
-  target.fields = Json::Object{{"model", "m"}, {"temperature", 0.0}};
-  target.extra = Json::Object{{"temperature", 0.5}, {"seed", 1}};
-  LoadPrompt prompt;
-  prompt.ids = {5, 6};
-  prompt.output_tokens = 4;
-
-  const HttpRequest completion = target.post(prompt);
-  target.endpoint = "/v1/chat/completions";
-  prompt.ids.clear();
-  prompt.text = "say \"a\"";
-  const HttpRequest chat = target.post(prompt);
-
-  EXPECT_EQ(completion.target, "/api/v1/completions");
-  EXPECT_EQ(completion.body, R"({"model":"m","temperature":0.5,"prompt":[5,6],"max_tokens":4,"seed":1})");
-  EXPECT_EQ(chat.body, R"({"model":"m","temperature":0.5,"messages":[{"role":"user","content":"say \"a\""}],)"
-                       R"("max_completion_tokens":4,"seed":1})");
 }
 
 constexpr const char* kRoleChunk = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";

@@ -1,0 +1,167 @@
+// What the load generator sends, and when.
+#include "apps/load/requests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <numeric>
+
+#include "apps/load/report.h"
+
+namespace quern {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::DoubleEq;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::Lt;
+using ::testing::SizeIs;
+
+/// Standard deviation of the gaps over their mean.
+double variation(const std::vector<double>& times) {
+  std::vector<double> gaps(times.size());
+  std::adjacent_difference(times.begin(), times.end(), gaps.begin());
+  const LoadSpread spread = spread_of(gaps, {});
+  return spread.deviation / spread.mean;
+}
+
+TEST(Arrivals, HaveTheirRateAndBurstiness) {
+  constexpr int count = 20'000;
+  ArrivalOptions options;
+  options.rate = 50.0;
+  for (const double burstiness : {0.25, 1.0, 4.0}) {
+    options.burstiness = burstiness;
+
+    const std::vector<double> times = arrival_times(options, count, 7);
+
+    EXPECT_NEAR(times.back(), count / options.rate, 1e-6);
+    EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
+    EXPECT_NEAR(variation(times), 1.0 / std::sqrt(burstiness), 0.05 / std::sqrt(burstiness));
+  }
+  EXPECT_NE(arrival_times(options, 10, 1), arrival_times(options, 10, 2));
+  EXPECT_EQ(arrival_times(options, 10, 1), arrival_times(options, 10, 1));
+}
+
+TEST(Arrivals, AreEvenOrAllAtOnce) {
+  ArrivalOptions options;
+  EXPECT_THAT(arrival_times(options, 3, 1), Each(0.0));
+
+  options.rate = 4.0;
+  options.burstiness = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(arrival_times(options, 3, 1), ElementsAre(DoubleEq(0.25), DoubleEq(0.5), DoubleEq(0.75)));
+}
+
+TEST(Arrivals, RampUp) {
+  ArrivalOptions options;
+  options.burstiness = std::numeric_limits<double>::infinity();
+  options.ramp_start = 1.0;
+  options.ramp_end = 4.0;
+
+  options.ramp = "linear";
+  EXPECT_THAT(arrival_times(options, 3, 1), ElementsAre(DoubleEq(1.0), DoubleEq(1.4), DoubleEq(1.65)));
+  options.ramp = "exponential";
+  EXPECT_THAT(arrival_times(options, 3, 1), ElementsAre(DoubleEq(1.0), DoubleEq(1.5), DoubleEq(1.75)));
+}
+
+TEST(LoadPrompts, AreSeededRandomIds) {
+  PromptOptions options;
+  options.input_tokens = 40;
+  options.output_tokens = 20;
+  options.range_ratio = 0.5;
+  options.prefix_tokens = 5;
+  options.vocabulary = 64;
+
+  const auto prompts = *make_prompts(options, 200, 3);
+
+  ASSERT_THAT(prompts, SizeIs(200));
+  std::vector<int> lengths;
+  for (const LoadPrompt& prompt : prompts) {
+    EXPECT_THAT(prompt.ids, Each(AllOf(Ge(32), Lt(64))));
+    EXPECT_TRUE(std::equal(prompt.ids.begin(), prompt.ids.begin() + 5, prompts[0].ids.begin()));
+    EXPECT_EQ(prompt.input_tokens, static_cast<int>(prompt.ids.size()));
+    EXPECT_TRUE(prompt.output_tokens >= 10 && prompt.output_tokens <= 30);
+    lengths.push_back(prompt.input_tokens);
+  }
+  EXPECT_EQ(*std::min_element(lengths.begin(), lengths.end()), 25);
+  EXPECT_EQ(*std::max_element(lengths.begin(), lengths.end()), 65);
+  EXPECT_EQ((*make_prompts(options, 200, 3))[199].ids, prompts[199].ids);
+  EXPECT_NE((*make_prompts(options, 200, 4))[199].ids, prompts[199].ids);
+}
+
+std::string written(const std::string& name, const std::string& text) {
+  const std::string path = ::testing::TempDir() + "bench_url_" + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(LoadPrompts, ComeFromJsonLines) {
+  PromptOptions options;
+  options.dataset = "custom";
+  options.path =
+      written("lines", "{\"prompt\":\"a b\",\"output_len\":7}\n\n{\"prompt\":[1,2,3],\"output_tokens\":9}\n");
+
+  const auto prompts = *make_prompts(options, 3, 1);
+
+  EXPECT_EQ(prompts[0].text, "a b");
+  EXPECT_EQ(prompts[0].output_tokens, 7);
+  EXPECT_THAT(prompts[1].ids, ElementsAre(1, 2, 3));
+  EXPECT_EQ(prompts[1].output_tokens, 9);
+  EXPECT_EQ(prompts[2].text, "a b");
+}
+
+TEST(LoadPrompts, SayWhereAFileIsWrong) {
+  PromptOptions options;
+  options.dataset = "custom";
+  options.path = written("wrong", "{\"prompt\":\"a\"}\n{\"question\":\"b\"}\n");
+
+  EXPECT_THAT(make_prompts(options, 1, 1).error().message, HasSubstr("wrong:2: there is no \"prompt\""));
+  options.path = written("empty", "\n");
+  EXPECT_FALSE(make_prompts(options, 1, 1).ok());
+  options.dataset = "sonnet";
+  EXPECT_THAT(make_prompts(options, 1, 1).error().message, HasSubstr("sonnet"));
+}
+
+TEST(LoadPrompts, ComeFromConversations) {
+  const std::string words(80, 'w');
+  PromptOptions options;
+  options.dataset = "sharegpt";
+  options.path = written("talks", fmt::format(R"([{{"conversations":[{{"value":"hi"}},{{"value":"{0}"}}]}},)"
+                                              R"({{"conversations":[{{"value":"{0}!"}},{{"value":"{0}"}}]}},{{}}])",
+                                              words));
+
+  const auto prompts = *make_prompts(options, 2, 1);
+
+  EXPECT_EQ(prompts[0].text, words + "!");  // "hi" is too short
+  EXPECT_EQ(prompts[0].output_tokens, 20);
+  EXPECT_EQ(prompts[1].text, words + "!");
+}
+
+TEST(LoadTarget, MakesBodies) {
+  LoadTarget target;
+  target.prefix = "/api";
+  target.fields = Json::Object{{"model", "m"}, {"temperature", 0.0}};
+  target.extra = Json::Object{{"temperature", 0.5}, {"seed", 1}};
+  LoadPrompt prompt;
+  prompt.ids = {5, 6};
+  prompt.output_tokens = 4;
+
+  const HttpRequest completion = target.post(prompt);
+  target.endpoint = "/v1/chat/completions";
+  prompt.ids.clear();
+  prompt.text = "say \"a\"";
+  const HttpRequest chat = target.post(prompt);
+
+  EXPECT_EQ(completion.target, "/api/v1/completions");
+  EXPECT_EQ(completion.body, R"({"model":"m","temperature":0.5,"prompt":[5,6],"max_tokens":4,"seed":1})");
+  EXPECT_EQ(chat.body, R"({"model":"m","temperature":0.5,"messages":[{"role":"user","content":"say \"a\""}],)"
+                       R"("max_completion_tokens":4,"seed":1})");
+}
+
+}  // namespace
+}  // namespace quern
