@@ -143,6 +143,7 @@ TEST(Loader, PlansTheExactBytesAndReportsProgress) {
   EXPECT_GE(seen.front(), 0.0);
 }
 
+// S9
 TEST(Loader, AnyNumberOfThreadsPacksTheSameBytes) {
   const FakeCheckpoint checkpoint;
 

@@ -20,6 +20,7 @@ TEST(Json, KeepsOrderAndReadsMembersByType) {
   EXPECT_EQ(json.dump(), "{\"b\":1,\"a\":[true,null,2.5,\"x\u00e9\"],\"n\":null}");
 }
 
+// S10
 TEST(Json, RefusesEqualKeysWhenAsked) {
   EXPECT_TRUE(Json::parse(R"({"a":{"b":1},"b":2})", 64, Json::Repeated::refused).ok());
   const auto parsed = Json::parse(R"([{"a":1,"b":2,"a":3}])", 64, Json::Repeated::refused);
@@ -40,6 +41,7 @@ TEST(Json, RefusesWhatIsNotJson) {
   }
 }
 
+// S10
 TEST(Json, RefusesDeepNestingWithoutRecursion) {
   const std::string deep(1000000, '[');
 

@@ -57,6 +57,7 @@ TEST(PagePool, CountsUsers) {
   EXPECT_NE(pool.check({1, 0}), "");
 }
 
+// S31
 TEST(PrefixTree, MatchesToTheToken) {
   Rig rig(10);
   rig.insert({1, 2, 3, 4, 5, 6, 7, 8});

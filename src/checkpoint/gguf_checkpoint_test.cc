@@ -182,6 +182,7 @@ TEST(GgufConfig, PartsOfModelsAreRefused) {
   EXPECT_THAT(refusal("llama", {with_text("general.type", "adapter")}), HasSubstr("adapter"));
 }
 
+// S2
 TEST(GgufConfig, ImpossibleSizesNameTheirKey) {
   const std::pair<const char*, std::vector<uint32_t>> cases[] = {
       {"llama.attention.head_count", {0, 3, 1 << 30}},
@@ -327,6 +328,7 @@ TEST(GgufVocabulary, MayBeAbsent) {
   EXPECT_EQ(vocabulary_of({with_text("tokenizer.ggml.model", "none")}).value().has_value(), false);
 }
 
+// S5
 TEST(GgufVocabulary, TablesThatLieAreRefused) {
   const auto refused = [](const Change& change) {
     const auto vocabulary = vocabulary_of({change});

@@ -89,6 +89,7 @@ TEST_P(GgufVersions, ReadsTheTensorTable) {
 
 INSTANTIATE_TEST_SUITE_P(TwoAndThree, GgufVersions, ::testing::Values(2U, 3U));
 
+// S4
 TEST(Gguf, KeysOfAnotherTypeAreErrorsThatNameTheKey) {
   const std::string bytes = all_types(3);
   const Gguf gguf = parse(bytes).value();
@@ -130,6 +131,7 @@ TEST(Gguf, NumbersMustBeFiniteAndFit) {
   EXPECT_FALSE(gguf.floats("list").ok());
 }
 
+// S3
 TEST(Gguf, EveryCutOfAFileIsRefused) {
   const std::string whole = all_types(3);
   ASSERT_TRUE(parse(whole).ok());
@@ -142,6 +144,7 @@ TEST(Gguf, EveryCutOfAFileIsRefused) {
   }
 }
 
+// S1, S6
 TEST(Gguf, HeadersThatLie) {
   EXPECT_THAT(refusal(""), HasSubstr("is not a GGUF file"));
   EXPECT_THAT(refusal("GGU"), HasSubstr("is not a GGUF file"));
@@ -167,6 +170,7 @@ TEST(Gguf, HeadersThatLie) {
   }
 }
 
+// S1
 TEST(Gguf, KeysThatLie) {
   for (const uint64_t length : {uint64_t{0}, uint64_t{1} << 32, uint64_t{1} << 63, ~uint64_t{0}, uint64_t{100}}) {
     EXPECT_NE(refusal(GgufWriter().raw_pair(gguf_string("key", length) + raw(uint32_t{0}) + "x").bytes()), "accepted")
@@ -176,6 +180,7 @@ TEST(Gguf, KeysThatLie) {
   EXPECT_THAT(refusal(GgufWriter().u8(std::string_view("k\0y", 3), 1).bytes()), HasSubstr("NUL"));
 }
 
+// S1, S4
 TEST(Gguf, ValuesThatLie) {
   const auto array = [](uint32_t type, uint64_t count, std::string_view elements) {
     return refusal(GgufWriter().pair("key", 9, raw(type) + raw(count) + std::string(elements)).bytes());
@@ -195,6 +200,7 @@ TEST(Gguf, ValuesThatLie) {
   EXPECT_THAT(refusal(GgufWriter().pair("key", 7, raw(uint8_t{2})).bytes()), HasSubstr("neither 0 nor 1"));
 }
 
+// S2
 TEST(Gguf, AlignmentMustBeAUsefulPowerOfTwo) {
   for (const uint32_t value : {0U, 1U, 3U, 48U, 1U << 31}) {
     EXPECT_THAT(refusal(GgufWriter().u32("general.alignment", value).bytes()), HasSubstr("power of two")) << value;
@@ -213,6 +219,7 @@ TEST(Gguf, TensorNamesThatLie) {
   EXPECT_THAT(refusal(GgufWriter().zeros("t", {1}).zeros("t", {1}).bytes()), HasSubstr("there twice"));
 }
 
+// S1, S2
 TEST(Gguf, TensorShapesThatLie) {
   const auto shape = [](const std::vector<uint64_t>& dims, uint32_t type = 0) {
     return refusal(GgufWriter().tensor("t", dims, type, std::string(64, 'x')).bytes());
@@ -241,6 +248,7 @@ TEST(Gguf, TensorTypesThatAreUnknown) {
   }
 }
 
+// S3
 TEST(Gguf, TensorPlacesThatLie) {
   const auto at = [](uint64_t offset) {
     return refusal(GgufWriter().zeros("first", {8}).tensor("t", {8}, 0, std::string(32, 'x'), offset).bytes());

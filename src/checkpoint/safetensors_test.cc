@@ -61,6 +61,7 @@ TEST(Safetensors, AcceptsWhatIsUnusualButRight) {
       "accepted");
 }
 
+// S3
 TEST(Safetensors, EveryCutOfAFileIsRefused) {
   const std::string whole = safetensors(two_tensors, two_data);
   ASSERT_EQ(refusal(whole), "accepted");
@@ -69,6 +70,7 @@ TEST(Safetensors, EveryCutOfAFileIsRefused) {
   EXPECT_THAT(refusal(whole + "x"), HasSubstr("1 bytes behind the last tensor"));
 }
 
+// S1, S10
 TEST(Safetensors, HeadersThatLie) {
   for (const uint64_t length : {uint64_t{1} << 63, ~uint64_t{0}, uint64_t{100'000'001}, uint64_t{3}, uint64_t{0}}) {
     EXPECT_NE(refusal(safetensors("{}", "", length)), "accepted") << length;
@@ -89,6 +91,7 @@ TEST(Safetensors, HeadersThatLie) {
   EXPECT_NE(refusal(std::string(10'000, '['), ""), "accepted");
 }
 
+// S1, S2
 TEST(Safetensors, TensorsThatLie) {
   EXPECT_THAT(one(R"("dtype":"F33","shape":[4],"data_offsets":[0,16])"), HasSubstr("unknown dtype"));
   EXPECT_THAT(one(R"("shape":[4],"data_offsets":[0,16])"), HasSubstr("unknown dtype"));
@@ -108,6 +111,7 @@ TEST(Safetensors, TensorsThatLie) {
   EXPECT_THAT(refusal(R"({"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "1"), HasSubstr("no name"));
 }
 
+// S3
 TEST(Safetensors, OffsetsThatLie) {
   const auto offsets = [](std::string_view list) {
     return one(std::string(R"("dtype":"F32","shape":[4],"data_offsets":)") + std::string(list));
@@ -175,6 +179,7 @@ TEST(SafetensorsDirectory, OpensShardsByTheirIndex) {
   EXPECT_TRUE(checkpoint->generation_config().is_null());
 }
 
+// S8
 TEST(SafetensorsDirectory, IndexesThatLie) {
   const Folder folder;
   folder.write("config.json", "{}");
@@ -201,6 +206,7 @@ TEST(SafetensorsDirectory, IndexesThatLie) {
   EXPECT_EQ(index(R"({"weight_map":{"a":"s1.safetensors"}})"), "accepted");
 }
 
+// S7
 TEST(SafetensorsDirectory, SaysWhatIsMissing) {
   const Folder folder;
   EXPECT_THAT(open_refusal(folder), HasSubstr("has no config.json"));
@@ -214,6 +220,7 @@ TEST(SafetensorsDirectory, SaysWhatIsMissing) {
   EXPECT_THAT(open_refusal(folder), HasSubstr("2 .safetensors files but no model.safetensors.index.json"));
 }
 
+// S10
 TEST(SafetensorsDirectory, ConfigMustBeAnObject) {
   const Folder folder;
   folder.write("model.safetensors", shard("a"));

@@ -144,6 +144,7 @@ TEST(Engine, InstancesComeAndGoUnderLoad) {
   }
 }
 
+// S24
 TEST(Engine, FailsEverythingWhenTheDeviceDies) {
   const EngineOptions options = small_options();
   Engine engine(options, oracle_executor(options, 5));

@@ -105,6 +105,7 @@ TEST(Scheduler, SharesAPrefixThatEndsInsideAPage) {
   EXPECT_EQ(sink.cached_tokens, 37);
 }
 
+// S31, S32
 TEST(Scheduler, KeepsNamespacesApart) {
   Rig rig(options_of(60, 4, 512));
   rig.add(counted(64), 1);

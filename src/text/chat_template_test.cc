@@ -36,6 +36,7 @@ std::string failure(const std::string& source, const TemplateLimits& limits = {}
   return result.ok() ? "" : result.error().message;
 }
 
+// S22
 TEST(ChatTemplateTrust, TextOfMessagesStaysUntrusted) {
   const Json user = object({{"x", "user"}, {"bos", "<s>"}, {"d", object({{"k", "v"}})}});
 
@@ -67,6 +68,7 @@ TEST(ChatTemplateTrust, NeighboursOfEqualTrustAreOnePiece) {
   EXPECT_EQ(join(pieces("a{{ x }}b", object({{"x", "-"}}))), "a-b");
 }
 
+// S11
 TEST(ChatTemplateLimits, EveryLimitEndsARendering) {
   TemplateLimits few;
   few.max_operations = 1000;

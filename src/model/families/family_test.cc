@@ -134,6 +134,7 @@ struct Refusal {
   const char* message;
 };
 
+// S2
 TEST(Families, WrongValuesAreRefusedByName) {
   const Refusal refusals[] = {
       {R"({"hidden_size": null})", "config: \"hidden_size\" is missing"},

@@ -130,6 +130,7 @@ TEST(GgufTokenizer, MergesTheBestScoreFirst) {
   EXPECT_EQ(*(*tokenizer)->encode("xx", {.add_special = false}), (std::vector<int32_t>{3, 0, 0}));
 }
 
+// S5
 TEST(GgufTokenizer, RefusesFilesThatContradictThemselves) {
   EXPECT_EQ(refusal(small_gpt2()), "");
   EXPECT_EQ(refusal(small_llama()), "");
@@ -189,6 +190,7 @@ TEST(GgufTokenizer, EndsAnswersAtKnownSpellings) {
   EXPECT_EQ(std::vector<int32_t>(ends.begin(), ends.end()), (std::vector<int32_t>{7, 8, 9}));
 }
 
+// S14
 TEST(GgufTokenizer, TakesAMegabyteOfOneLetter) {
   const auto gpt2 = load("gpt-2");
   const auto llama = load("llama-spm");

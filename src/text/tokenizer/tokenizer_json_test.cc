@@ -99,6 +99,7 @@ TEST_P(Kinds, RepairsInvalidText) {
   EXPECT_EQ(encode(*tokenizer, std::string_view("a\0b", 3), {}).size(), encode(*tokenizer, "a\001b", {}).size());
 }
 
+// S22
 TEST_P(Kinds, NeverTakesUserTextForASpecialToken) {
   const auto tokenizer = load(GetParam());
   ASSERT_TRUE(tokenizer);
@@ -214,6 +215,7 @@ TEST(JsonTokenizer, RefusesWhatItDoesNotSupportByName) {
     EXPECT_NE(refusal(small_file("", model)).find(name), std::string::npos) << model;
 }
 
+// S5
 TEST(JsonTokenizer, RefusesBrokenFiles) {
   const std::string model = R"({"model":{"type":"BPE",)";
   for (const std::string& file : {std::string(),
@@ -257,6 +259,7 @@ TEST(JsonTokenizer, AcceptsGapsAndIgnoresTruncationAndPadding) {
   EXPECT_EQ((*tokenizer)->decode(std::vector<int32_t>{0, 3, 5}, false), "a b");  // no decoder: joined by spaces
 }
 
+// S14
 TEST(JsonTokenizer, GivesUpOnAnExplosivePattern) {
   const auto tokenizer = Tokenizer::from_json(
       small_file(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(?:a+)+(?:b|c)$"},"behavior":"Isolated"},)"),
