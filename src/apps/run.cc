@@ -66,9 +66,11 @@ class Console {
     }
   }
 
+  /// All of it, without the line ends that close it: `echo` adds one that nobody meant.
   std::string everything() {
     while (!at_end_ && read_more()) {
     }
+    while (buffer_.ends_with('\n') || buffer_.ends_with('\r')) buffer_.pop_back();
     return std::move(buffer_);
   }
 
