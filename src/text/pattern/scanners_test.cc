@@ -1,5 +1,6 @@
 #include "text/pattern/scanners.h"
 
+#include <chrono>
 #include <gtest/gtest.h>
 #include <random>
 
@@ -101,12 +102,27 @@ TEST(Regex, ReadsOnigurumasSyntax) {
   EXPECT_FALSE(Regex::compile(std::string(100'000, 'a')).ok());
 }
 
-TEST(Regex, IsBoundedInTime) {
+// S14: no pattern of a file takes longer than its text deserves, neither one that is slow at each place nor at one.
+TEST(Regex, S14IsBoundedInTime) {
   const auto quadratic = Regex::compile(R"([ab]*c(?=d)|[ab]*e(?=d))");
   ASSERT_TRUE(quadratic.ok());
   std::vector<Span> matches;
 
   EXPECT_FALSE(quadratic->find_all(std::string(1 << 22, 'a') + "ce", matches).ok());
+}
+
+TEST(Regex, S14StaysBoundedWhereEveryPlaceIsNearlyTooMuch) {
+  std::vector<Span> matches;
+  const auto begin = std::chrono::steady_clock::now();
+  for (const size_t length : std::vector<size_t>{20, 24, 100}) {
+    std::string text;
+    while (text.size() < 100'000) text += std::string(length, 'a') + "!";
+    const auto nested = Regex::compile(R"((?:a|a)+[bc])");
+    ASSERT_TRUE(nested.ok());
+
+    static_cast<void>(nested->find_all(text, matches));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));  // 2 s and one window each
 }
 
 }  // namespace
