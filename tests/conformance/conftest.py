@@ -108,9 +108,14 @@ class Running:
         return total
 
     def wait_idle(self):
-        deadline = time.monotonic() + 10
-        while sum(map(self.metric, ("vllm:num_requests_running", "vllm:num_requests_waiting", "quern_streams_open"))) > 0:
+        """Until nothing has run for a while: a request that was just sent may not have been read yet."""
+        deadline = time.monotonic() + 20
+        quiet_since = time.monotonic()
+        while time.monotonic() - quiet_since < 0.3:
+            if sum(map(self.metric, ("vllm:num_requests_running", "vllm:num_requests_waiting", "quern_streams_open"))) > 0:
+                quiet_since = time.monotonic()
             assert time.monotonic() < deadline, "requests are still running"
+            time.sleep(0.01)
 
     def client(self, **options):
         return openai.OpenAI(base_url=self.url + "/v1", api_key=options.pop("api_key", "none"), timeout=60, **options)

@@ -169,23 +169,25 @@ def test_r127_counters_equal_usage(serve):
 
 def test_r129_drain(serve):
     with serve() as draining:
-        answers = []
+        answers = [[] for _ in range(5)]
 
-        def stream():
+        def stream(mine):
             for chunk in draining.client().completions.create(model="scripted", prompt="L", max_tokens=250, stream=True,
                                                                extra_body={"ignore_eos": True}):
-                answers.append(chunk.choices[0].finish_reason)
+                mine.append(chunk.choices[0].finish_reason)
 
-        threads = [threading.Thread(target=stream) for _ in range(5)]
+        threads = [threading.Thread(target=stream, args=(mine,)) for mine in answers]
         for thread in threads:
             thread.start()
-        while not answers:
+        while not all(answers):
             time.sleep(0.001)
+        stopped = time.monotonic()
         draining.process.send_signal(signal.SIGTERM)
         for thread in threads:
             thread.join()
-        assert answers.count("length") == 5
+        assert [mine[-1] for mine in answers] == ["length"] * 5
         assert draining.process.wait(timeout=30) == 0
+        assert time.monotonic() - stopped < 15
 
 
 def test_r130_port_in_use(server, model):
