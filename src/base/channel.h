@@ -1,4 +1,5 @@
-// Channel<T>: a bounded queue between threads; Latest<T>: the newest value of something. Any thread may send and receive.
+// Channel<T>: a bounded queue between threads; Latest<T>: the newest value of something. Any thread may send and
+// receive.
 #pragma once
 
 #include <chrono>

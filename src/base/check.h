@@ -13,8 +13,8 @@ namespace quern {
 
 }  // namespace quern
 
-#define CHECK(condition)                                                  \
-  do {                                                                    \
+#define CHECK(condition)                                                     \
+  do {                                                                       \
     if (!(condition)) ::quern::check_failed(__FILE__, __LINE__, #condition); \
   } while (false)
 

@@ -1,9 +1,8 @@
 #include "base/flags.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
+#include <fmt/format.h>
 #include <limits>
 
 namespace quern {
@@ -43,7 +42,8 @@ Result<int64_t> parse_integer(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string suffix(end, text.data() + text.size());
-  std::transform(suffix.begin(), suffix.end(), suffix.begin(), [](unsigned char c) { return static_cast<char>(c | 0x20); });
+  std::transform(suffix.begin(), suffix.end(), suffix.begin(),
+                 [](unsigned char c) { return static_cast<char>(c | 0x20); });
   for (const auto& [name, factor] : suffixes) {
     if (error != std::errc() || suffix != name) continue;
     int64_t product = 0;
@@ -73,7 +73,8 @@ void Flags::insert(std::string_view name, std::string_view value, std::string_vi
 void Flags::add(std::string_view name, std::string_view value, std::string_view help, std::string* target) {
   insert(name, value, help, [target](std::string_view text) { return *target = text, Status(); }, false);
 }
-void Flags::add(std::string_view name, std::string_view value, std::string_view help, std::vector<std::string>* target) {
+void Flags::add(std::string_view name, std::string_view value, std::string_view help,
+                std::vector<std::string>* target) {
   insert(name, value, help, [target](std::string_view text) { return target->emplace_back(text), Status(); }, false);
 }
 void Flags::add(std::string_view name, std::string_view value, std::string_view help, int* target) {
@@ -85,7 +86,8 @@ void Flags::add(std::string_view name, std::string_view value, std::string_view 
 void Flags::add(std::string_view name, std::string_view value, std::string_view help, double* target) {
   const auto set = [target](std::string_view text) -> Status {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *target);
-    if (error != std::errc() || end != text.data() + text.size()) return Error{fmt::format("'{}' is not a number", text)};
+    if (error != std::errc() || end != text.data() + text.size())
+      return Error{fmt::format("'{}' is not a number", text)};
     return {};
   };
   insert(name, value, help, set, false);
@@ -174,7 +176,8 @@ std::string Flags::help() const {
   std::string text = fmt::format("usage: {}\n\n", usage_);
   for (const Flag& flag : flags_) {
     const std::string left = flag.value.empty() ? flag.name : flag.name + " " + flag.value;
-    text += left.size() < 34 ? fmt::format("  {:34}{}\n", left, flag.help) : fmt::format("  {}\n  {:34}{}\n", left, "", flag.help);
+    text += left.size() < 34 ? fmt::format("  {:34}{}\n", left, flag.help)
+                             : fmt::format("  {}\n  {:34}{}\n", left, "", flag.help);
   }
   text += fmt::format("\nexample:\n  {}\n", example_);
   return text;

@@ -12,8 +12,8 @@
 
 namespace quern {
 
-/// `--name VALUE` and `--name=VALUE`; `--a_b` is `--a-b`; a boolean takes no value, and `--no-name` turns it off. Integers take
-/// the suffixes k, m, g (powers of 1000) and Ki, Mi, Gi (powers of 1024).
+/// `--name VALUE` and `--name=VALUE`; `--a_b` is `--a-b`; a boolean takes no value, and `--no-name` turns it off.
+/// Integers take the suffixes k, m, g (powers of 1000) and Ki, Mi, Gi (powers of 1024).
 class Flags {
  public:
   Flags(std::string usage, std::string example) : usage_(std::move(usage)), example_(std::move(example)) {}

@@ -30,7 +30,8 @@ Parsed parse(std::vector<std::string> words) {
 }
 
 TEST(Flags, TakesEverySpelling) {
-  const Parsed parsed = parse({"--max_count=3", "m.gguf", "--turned-on", "--api-key", "a", "--api-key=b", "--bytes", "2Gi"});
+  const Parsed parsed =
+      parse({"--max_count=3", "m.gguf", "--turned-on", "--api-key", "a", "--api-key=b", "--bytes", "2Gi"});
 
   ASSERT_TRUE(parsed.status.ok());
   EXPECT_EQ(parsed.count, 3);

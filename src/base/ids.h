@@ -6,8 +6,8 @@
 namespace quern {
 
 enum class RequestId : uint64_t {};
-enum class RowId : int32_t {};   // a sequence's permanent place on the device
-enum class PageId : int32_t {};  // a page of one KV group
+enum class RowId : int32_t {};      // a sequence's permanent place on the device
+enum class PageId : int32_t {};     // a page of one KV group
 enum class ClientId : uint64_t {};  // who asks: requests of equal client share their part of the machine
 
 constexpr auto index(RequestId id) { return static_cast<uint64_t>(id); }

@@ -1,9 +1,8 @@
 #include "base/log.h"
 
+#include <memory>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
-
-#include <memory>
 
 namespace quern {
 namespace {

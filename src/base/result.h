@@ -18,22 +18,37 @@ struct Error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
 
-  T& value() & { CHECK(ok()); return std::get<0>(state_); }
-  const T& value() const& { CHECK(ok()); return std::get<0>(state_); }
-  T&& value() && { CHECK(ok()); return std::get<0>(std::move(state_)); }
+  T& value() & {
+    CHECK(ok());
+    return std::get<0>(state_);
+  }
+  const T& value() const& {
+    CHECK(ok());
+    return std::get<0>(state_);
+  }
+  T&& value() && {
+    CHECK(ok());
+    return std::get<0>(std::move(state_));
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
-  const Error& error() const& { CHECK(!ok()); return std::get<1>(state_); }
-  Error&& error() && { CHECK(!ok()); return std::get<1>(std::move(state_)); }
+  const Error& error() const& {
+    CHECK(!ok());
+    return std::get<1>(state_);
+  }
+  Error&& error() && {
+    CHECK(!ok());
+    return std::get<1>(std::move(state_));
+  }
 
  private:
   std::variant<T, Error> state_;
@@ -47,8 +62,14 @@ class [[nodiscard]] Result<void> {
 
   bool ok() const { return !error_; }
   explicit operator bool() const { return ok(); }
-  const Error& error() const& { CHECK(error_); return *error_; }
-  Error&& error() && { CHECK(error_); return std::move(*error_); }
+  const Error& error() const& {
+    CHECK(error_);
+    return *error_;
+  }
+  Error&& error() && {
+    CHECK(error_);
+    return std::move(*error_);
+  }
 
  private:
   std::optional<Error> error_;
@@ -62,16 +83,16 @@ using Status = Result<void>;
 #define QUERN_CONCAT(a, b) QUERN_CONCAT_(a, b)
 
 /// TRY(expression): returns the expression's error from the calling function.
-#define TRY(expression)                                                    \
-  do {                                                                     \
-    auto try_result_ = (expression);                                       \
-    if (!try_result_.ok()) return std::move(try_result_).error();          \
+#define TRY(expression)                                           \
+  do {                                                            \
+    auto try_result_ = (expression);                              \
+    if (!try_result_.ok()) return std::move(try_result_).error(); \
   } while (false)
 
 /// ASSIGN_OR_RETURN(auto x, expression): x becomes the value, or the calling function returns the error.
 #define ASSIGN_OR_RETURN(target, expression) \
   ASSIGN_OR_RETURN_(QUERN_CONCAT(assign_result_, __LINE__), target, expression)
-#define ASSIGN_OR_RETURN_(result, target, expression)       \
-  auto result = (expression);                               \
-  if (!result.ok()) return std::move(result).error();       \
+#define ASSIGN_OR_RETURN_(result, target, expression) \
+  auto result = (expression);                         \
+  if (!result.ok()) return std::move(result).error(); \
   target = std::move(result).value()

@@ -1,16 +1,15 @@
 #include "base/thread_pool.h"
 
-#include <linux/futex.h>
-#include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <climits>
 #include <fstream>
+#include <linux/futex.h>
+#include <sched.h>
 #include <set>
 #include <string>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 

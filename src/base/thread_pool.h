@@ -7,7 +7,8 @@
 
 namespace quern {
 
-/// Waiting is spin-then-futex: a region starts within a microsecond while work keeps coming, and an idle team uses no CPU.
+/// Waiting is spin-then-futex: a region starts within a microsecond while work keeps coming, and an idle team uses no
+/// CPU.
 class ThreadPool {
  public:
   /// `threads` workers, of which number 0 is the thread that calls run().
@@ -26,7 +27,8 @@ class ThreadPool {
                const_cast<void*>(static_cast<const void*>(&body)));
   }
 
-  /// Calls body(begin, end) for disjoint ranges that cover [0, count), in pieces of `grain`, handed out as workers get free.
+  /// Calls body(begin, end) for disjoint ranges that cover [0, count), in pieces of `grain`, handed out as workers get
+  /// free.
   template <typename Body>
   void parallel_for(int64_t count, int64_t grain, Body&& body) {
     if (count <= grain || size_ == 1) {

@@ -7,7 +7,8 @@
 
 namespace quern {
 
-/// Page to[i] becomes a copy of page from[i]; no page is both.   from, to: [copies] i32   page p is at pool + p * page_bytes
+/// Page to[i] becomes a copy of page from[i]; no page is both.   from, to: [copies] i32   page p is at pool + p *
+/// page_bytes
 void copy_pages(Exec& exec, std::byte* pool, int64_t page_bytes, Tensor from, Tensor to);
 
 namespace kernels {

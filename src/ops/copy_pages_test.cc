@@ -1,7 +1,6 @@
 #include "ops/copy_pages.h"
 
 #include <gtest/gtest.h>
-
 #include <vector>
 
 #include "tensor/device.h"

@@ -1,4 +1,5 @@
-// Arena: a stack of activations over memory that somebody else owns. Same shapes in, same addresses out. Thread: executor.
+// Arena: a stack of activations over memory that somebody else owns. Same shapes in, same addresses out. Thread:
+// executor.
 #pragma once
 
 #include <cstddef>

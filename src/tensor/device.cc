@@ -1,8 +1,7 @@
 #include "tensor/device.h"
 
-#include <fmt/format.h>
-
 #include <array>
+#include <fmt/format.h>
 
 namespace quern {
 namespace {

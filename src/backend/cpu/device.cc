@@ -1,13 +1,12 @@
 // The CPU as a device: anonymous memory in huge pages, and a team of threads as its queue.
 #include "tensor/device.h"
 
-#include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstring>
+#include <fmt/format.h>
 #include <fstream>
 #include <string>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <unordered_map>
 
 #include "base/thread_pool.h"
@@ -57,7 +56,8 @@ class CpuDevice final : public Device {
       return Error{fmt::format("not enough memory: {:.1f} MiB are needed, {:.1f} MiB are free",
                                static_cast<double>(rounded) / (1 << 20), static_cast<double>(free) / (1 << 20))};
     }
-    void* memory = mmap(nullptr, static_cast<size_t>(rounded), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        mmap(nullptr, static_cast<size_t>(rounded), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return Error{fmt::format("cannot allocate {} bytes: {}", bytes, std::strerror(errno))};
     if (rounded >= huge_page) madvise(memory, static_cast<size_t>(rounded), MADV_HUGEPAGE);
     blocks_.emplace(static_cast<std::byte*>(memory), rounded);
