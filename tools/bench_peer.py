@@ -10,13 +10,14 @@ import time
 import llama_cpp
 
 
+@llama_cpp.llama_log_callback
 def silent(level, text, data):
     del level, text, data
 
 
 def main():
     model_path, threads, prefill, outputs, batch_size = sys.argv[1], *map(int, sys.argv[2:6])
-    llama_cpp.llama_log_set(llama_cpp.llama_log_callback(silent), ctypes.c_void_p(0))
+    llama_cpp.llama_log_set(silent, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
     model = llama_cpp.llama_model_load_from_file(model_path.encode(), llama_cpp.llama_model_default_params())
     params = llama_cpp.llama_context_default_params()
