@@ -160,9 +160,9 @@ int measure(BenchOptions& options) {
   if (options.operations) options.instance.trace = &operations;
   options.instance.prefix_caching = false;
   const int threads = options.instance.threads > 0 ? options.instance.threads : usable_cores();
-  const MachineLimits limits = measure_limits(threads);
   auto instance = make_instance(options.instance);
   if (!instance.ok()) return fail(instance.error().message);
+  const MachineLimits limits = measure_limits(threads, (*instance)->memory.weights);
   if (!options.json) {
     fmt::print("{} on {}\nlimits now: {:.1f} GB/s read, {:.0f} GFLOP/s float32\n", (*instance)->checkpoint->path(),
                (*instance)->device->description(), limits.read_bytes_per_second * 1e-9, limits.flops_per_second * 1e-9);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <sys/mman.h>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,26 +17,38 @@ namespace {
 
 volatile uint64_t sink;
 
-uint64_t sum_words(const uint64_t* words, int64_t count) {
-  uint64_t sums[16] = {};
-  for (int64_t i = 0; i + 16 <= count; i += 16) {
-    for (int j = 0; j < 16; ++j) sums[j] += words[i + j];
+/// Four streams at once, each fetched ahead, so that the memory is never waited for.
+uint64_t read_block(const uint64_t* words, int64_t count) {
+  constexpr int streams = 4;
+  const int64_t each = count / streams / 8 * 8;
+  uint64_t sums[8] = {};
+  for (int64_t i = 0; i < each; i += 8) {
+    for (int stream = 0; stream < streams; ++stream) {
+      const uint64_t* line = words + stream * each + i;
+      __builtin_prefetch(line + 128);
+      for (int j = 0; j < 8; ++j) sums[j] += line[j];
+    }
   }
   uint64_t sum = 0;
   for (const uint64_t part : sums) sum += part;
   return sum;
 }
 
-double measure_reads(ThreadPool& pool) {
-  const int64_t words_each = (int64_t{256} << 20) / 8 / pool.size();
-  std::vector<std::vector<uint64_t>> blocks(static_cast<size_t>(pool.size()));
-  pool.run([&](int worker) { blocks[static_cast<size_t>(worker)].assign(static_cast<size_t>(words_each), 1); });
+double measure_reads(ThreadPool& pool, int64_t bytes) {
+  const int64_t words_each = bytes / 8 / pool.size();
+  const int64_t mapped = bytes + (int64_t{4} << 20);
+  void* memory = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return 0.0;
+  madvise(memory, static_cast<size_t>(mapped), MADV_HUGEPAGE);
+  auto* words = static_cast<uint64_t*>(memory);
+  pool.run([&](int worker) { std::fill_n(words + worker * words_each, words_each, uint64_t{1}); });
   double best = 0.0;
-  for (int pass = 0; pass < 7; ++pass) {
+  for (int pass = 0; pass < 15; ++pass) {
     const int64_t start = now_us();
-    pool.run([&](int worker) { sink = sum_words(blocks[static_cast<size_t>(worker)].data(), words_each); });
+    pool.run([&](int worker) { sink = read_block(words + worker * words_each, words_each); });
     best = std::max(best, static_cast<double>(words_each * 8 * pool.size()) / seconds_since(start));
   }
+  munmap(memory, static_cast<size_t>(mapped));
   return best;
 }
 
@@ -102,9 +115,9 @@ double measure_flops(ThreadPool& pool) {
 
 }  // namespace
 
-MachineLimits measure_limits(int threads) {
+MachineLimits measure_limits(int threads, int64_t bytes) {
   ThreadPool pool(threads);
-  return {measure_reads(pool), measure_flops(pool)};
+  return {measure_reads(pool, bytes), measure_flops(pool)};
 }
 
 }  // namespace quern

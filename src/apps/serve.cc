@@ -21,6 +21,7 @@ namespace {
 struct ServeOptions {
   InstanceOptions instance;
   ServerOptions server;
+  std::vector<std::string> allowed_origins;
   std::string default_template_variables;
   std::string log_level = "info";
   double shutdown_timeout_s = 30;
@@ -53,6 +54,10 @@ void add_server_flags(Flags& flags, ServeOptions& o) {
   flags.add("--api-key", "KEY", "clients must send it; may be repeated (or $QUERN_API_KEY)", &o.server.api_keys);
   flags.add("--metrics-auth", "/metrics asks for the key too", &o.server.metrics_auth);
   flags.add("--strict-params", "refuse fields that are not known", &o.server.strict_params);
+  flags.add("--allowed-origins", "ORIGIN", "origins that browsers may call from; may be repeated (default: all)",
+            &o.allowed_origins);
+  flags.add("--allowed-hosts", "NAME", "further names of a server on the loopback interface; may be repeated",
+            &o.server.allowed_hosts);
   flags.add("--max-logprobs", "N", "most top_logprobs of a request", &o.server.max_logprobs);
   flags.add("--default-chat-template-kwargs", "JSON", "variables of every chat template",
             &o.default_template_variables);
@@ -136,6 +141,15 @@ void print_ready(const Instance& instance, const ServeOptions& options, int port
   std::fflush(stdout);
 }
 
+Status apply_log_level(const std::string& name) {
+  static constexpr std::pair<std::string_view, LogLevel> levels[] = {
+      {"debug", LogLevel::debug}, {"info", LogLevel::info}, {"warning", LogLevel::warning}, {"error", LogLevel::error}};
+  for (const auto& [known, level] : levels) {
+    if (name == known) return set_log_level(level), Status();
+  }
+  return Error{fmt::format("--log-level {}: say debug, info, warning or error", name)};
+}
+
 Result<ServeOptions> parse(std::span<char* const> arguments, bool* help) {
   ServeOptions options;
   options.server.http.port = 8000;
@@ -147,10 +161,12 @@ Result<ServeOptions> parse(std::span<char* const> arguments, bool* help) {
   TRY(flags.parse(without_ignored(arguments)));
   *help = flags.help_wanted();
   if (*help) fmt::print("{}", flags.help());
+  TRY(apply_log_level(options.log_level));
   if (options.server.http.port < 0 || options.server.http.port > 65535)
     return Error{"--port must be between 0 and 65535"};
   if (const char* key = std::getenv("QUERN_API_KEY"); key != nullptr && *key != 0)
     options.server.api_keys.emplace_back(key);
+  if (!options.allowed_origins.empty()) options.server.allowed_origins = options.allowed_origins;
   if (!options.default_template_variables.empty()) {
     auto given = Json::parse(options.default_template_variables);
     if (!given.ok() || !given->is_object()) return Error{"--default-chat-template-kwargs must be a JSON object"};

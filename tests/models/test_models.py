@@ -1,0 +1,65 @@
+"""Larger real models against reference texts and ids: those of the file's weights as float32, where every engine agrees (the
+smallest gap between the two best tokens is above 0.17). `tools/fetch_model` brings the files; a model that is not there is skipped."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import urllib.request
+
+import pytest
+
+QUERN = os.environ["QUERN_BINARY"]
+CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+MODELS = pathlib.Path(os.environ.get("QUERN_MODELS") or os.path.join(CACHE, "quern", "models"))
+
+CHAT = {
+    "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf": {
+        "What is the capital of France?": "The capital of France is Paris.",
+        "List three prime numbers.": "Three prime numbers are 2, 3, and 5.",
+    },
+}
+RAW = {
+    "gemma-3-270m-q4_k_m.gguf": {
+        "What is the capital of France?": [108, 818, 5279, 529, 7001, 563, 9079, 236761, 108, 3689, 563, 506, 5279, 529, 7001, 236881],
+        "List three prime numbers.": [108, 1613, 1806, 8355, 4945, 236761, 108, 1613, 1806, 8355, 4945, 236761],
+        "The quick brown fox": [38167, 1024, 506, 31770, 4799, 236761, 108, 818, 31770, 4799, 563, 496, 4799, 600, 563, 31770],
+    },
+}
+
+
+def path_of(name):
+    path = MODELS / name
+    if not path.exists():
+        pytest.skip(f"{name} is not there: tools/fetch_model brings it (Gemma only after its terms are accepted)")
+    return str(path)
+
+
+@pytest.mark.parametrize("name, prompt", [(name, prompt) for name, cases in CHAT.items() for prompt in cases])
+def test_chat_text(name, prompt):
+    result = subprocess.run([QUERN, "run", path_of(name), prompt], capture_output=True, text=True, timeout=300, check=True)
+    assert result.stdout.strip() == CHAT[name][prompt]
+
+
+@pytest.fixture(scope="module", params=list(RAW))
+def server(request):
+    process = subprocess.Popen([QUERN, "serve", path_of(request.param), "--port", "0", "--max-model-len", "2048"],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    url = next(found.group(1) for line in process.stdout if (found := re.search(r"ready after .* at (http://\S+)", line)))
+    yield request.param, url
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
+
+
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    return json.loads(urllib.request.urlopen(request, timeout=300).read())
+
+
+def test_raw_ids(server):
+    name, url = server
+    for prompt, ids in RAW[name].items():
+        answer = post(url + "/v1/completions", {"model": name[:-5], "prompt": prompt, "max_tokens": len(ids), "temperature": 0,
+                                                "return_token_ids": True})
+        assert answer["choices"][0]["token_ids"] == ids
