@@ -61,7 +61,6 @@ endfunction()
 set(ops_test_needs backend)
 set(model_test_needs ${layers} apps)
 set(apps_test_needs ${layers})
-set(engine_test_needs backend)
 
 set(quern_test_targets "")
 foreach(layer ${layers} apps)
