@@ -61,7 +61,7 @@ std::vector<std::shared_ptr<Pending>> submit_all(Instance& instance, std::mt1993
 }
 
 void batching(Instance& instance) {
-  const std::vector<int> lengths = mixed_lengths(8);
+  const std::vector<int> lengths = mixed_lengths(16);
   double tokens = 0;
   for (const int length : lengths) tokens += length;
   std::mt19937 random(1);
@@ -114,7 +114,7 @@ double admission_rate(const std::string& model, bool reserve) {
   const auto instance = make(model, [&](InstanceOptions& options) {
     options.max_num_seqs = 32;
     options.kv_cache_memory_bytes = int64_t{192} << 20;
-    options.max_model_len = "2048";
+    options.max_model_len = "8192";  // the model's own context
     options.reserve_max_len = reserve;
   });
   std::mt19937 random(5);
