@@ -180,6 +180,7 @@ int serve(ServeOptions& options) {
   const Interrupt interrupt([&](int signal) { stop.raise(signal); });
   auto instance = make_instance(options.instance);
   if (!instance.ok()) return fail(instance.error().message);
+  options.server.seed = static_cast<uint64_t>(options.instance.seed);
   complete(options.server, **instance);
   std::shared_ptr<const ChatTemplate> chat;
   if ((*instance)->chat_template) chat = std::make_shared<const ChatTemplate>(std::move(*(*instance)->chat_template));

@@ -35,6 +35,7 @@ struct ServerOptions {
   int32_t vocab_size = 0;           // ids below are legal; 0: the tokenizer's size
   std::vector<int32_t> end_tokens;  // end an answer unless ignore_eos
   GenerationDefaults defaults;
+  uint64_t seed = 0;        // of requests that name none, in the order they come; 0: random
   Json template_variables;  // object: what every chat template rendering sees, unless the request says otherwise
 
   int32_t max_logprobs = 20;

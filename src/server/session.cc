@@ -156,8 +156,11 @@ Request Session::make_request(int32_t index) {
   request.client = call_->principal.client;
   request.prompt = prompt.tokens;
   request.sampling = params.sampling;
-  request.sampling.seed =
-      params.seed ? static_cast<uint64_t>(*params.seed) + static_cast<uint64_t>(index % params.n) : random_seed();
+  if (params.seed) {
+    request.sampling.seed = static_cast<uint64_t>(*params.seed) + static_cast<uint64_t>(index % params.n);
+  } else {
+    request.sampling.seed = options.seed != 0 ? options.seed + static_cast<uint64_t>(request.id) : random_seed();
+  }
   request.max_tokens = prompt.max_tokens;
   request.min_tokens = params.min_tokens;
   if (!params.ignore_eos) request.end_tokens = options.end_tokens;

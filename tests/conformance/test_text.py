@@ -247,3 +247,12 @@ def test_tokenize_and_back(server):
     error_of(server.post("/detokenize", {"tokens": [320]}))
     counted = json.loads(server.post("/tokenize", {"prompt": "hello A"})[2])["count"]
     assert counted == server.complete("hello A")["usage"]["prompt_tokens"]
+
+
+def test_a_server_with_a_seed_repeats_itself(serve):
+    def texts():
+        with serve("--seed", "5") as seeded:
+            return [seeded.text("R", max_tokens=12, temperature=1) for _ in range(3)]
+
+    first = texts()
+    assert len(set(first)) == 3 and first == texts()
