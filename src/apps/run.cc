@@ -101,6 +101,23 @@ class Chat {
 
   /// Prints the answer as it comes. An error leaves the conversation as it was.
   Status ask(const std::string& prompt) {
+    stopped_ = false;
+    answering_ = true;
+    Status answered = answer(prompt);
+    answering_ = false;
+    return answered;
+  }
+
+  /// Any thread. True when there was an answer to stop.
+  bool stop() {
+    if (!answering_) return false;
+    stopped_ = true;
+    if (const uint64_t id = current_; id != 0) instance_.engine->cancel(RequestId{id});
+    return true;
+  }
+
+ private:
+  Status answer(const std::string& prompt) {
     say("user", prompt);
     auto request = make_request(prompt);
     auto pending = request.ok() ? Pending::submit(*instance_.engine, std::move(*request))
@@ -110,6 +127,7 @@ class Chat {
       return std::move(pending).error();
     }
     current_ = index((*pending)->id());
+    if (stopped_) stop();  // asked for before there was an id
     Detokenizer detokenizer(instance_.tokenizer, true);
     std::string text;
     const auto show = [&](const std::string& piece) {
@@ -128,14 +146,6 @@ class Chat {
     return {};
   }
 
-  /// Any thread. True when there was an answer to stop.
-  bool stop() {
-    const uint64_t id = current_.load();
-    if (id != 0) instance_.engine->cancel(RequestId{id});
-    return id != 0;
-  }
-
- private:
   void say(const char* role, const std::string& content) {
     messages_.items().push_back(Json(Json::Object{{"role", role}, {"content", content}}));
   }
@@ -196,6 +206,8 @@ class Chat {
   const RunOptions& options_;
   const bool once_;
   Json messages_{Json::Array{}};
+  std::atomic<bool> answering_{false};
+  std::atomic<bool> stopped_{false};
   std::atomic<uint64_t> current_{0};
 };
 
