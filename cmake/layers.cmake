@@ -95,6 +95,7 @@ endforeach()
 
 # The parsers alone; only requests need the server, and what the server needs.
 set(http_request_fuzz_needs ops model cache engine net server)
+set(http_fuzz_needs net)
 if(QUERN_FUZZ)
   file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cc)
   add_custom_target(fuzz)

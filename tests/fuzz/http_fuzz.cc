@@ -1,0 +1,67 @@
+// Bytes on a connection: whatever a client sends, the server answers or closes, and the next client is served.
+#include <arpa/inet.h>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "net/http_server.h"
+
+namespace {
+
+using quern::HttpRequest;
+using quern::HttpServer;
+
+HttpServer& server() {
+  static const std::unique_ptr<HttpServer> instance = [] {
+    quern::HttpServerOptions options;
+    options.max_body_bytes = 1 << 16;
+    auto started = HttpServer::start(options, [](HttpRequest request, std::shared_ptr<quern::Responder> responder) {
+      responder->send({200, {}, request.method + " " + request.target + "\n" + request.body});
+    });
+    CHECK(started.ok());
+    return std::move(started).value();
+  }();
+  return *instance;
+}
+
+int connect_to_server() {
+  const int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(server().port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  // Closed without a farewell: thousands of connections a second would use up the ports.
+  const linger at_once{1, 0};
+  ::setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  CHECK(::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return connection;
+}
+
+/// Sends the bytes and the end of them; what comes back until the server closes.
+std::string talk(const uint8_t* bytes, size_t size) {
+  const int connection = connect_to_server();
+  for (size_t sent = 0; sent < size;) {
+    const ssize_t now = ::send(connection, bytes + sent, size - sent, MSG_NOSIGNAL);
+    if (now <= 0) break;
+    sent += static_cast<size_t>(now);
+  }
+  ::shutdown(connection, SHUT_WR);
+  std::string answer;
+  char block[4096];
+  for (ssize_t got = 0; (got = ::recv(connection, block, sizeof block, 0)) > 0;)
+    answer.append(block, static_cast<size_t>(got));
+  ::close(connection);
+  return answer;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  const std::string answer = talk(bytes, size);
+  CHECK(answer.empty() || answer.starts_with("HTTP/1.1 "));
+  return 0;
+}
