@@ -1,5 +1,6 @@
 #include "net/http_server.h"
 
+#include <atomic>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -42,11 +43,13 @@ struct HttpServer::State {
   std::vector<std::shared_ptr<Shard>> shards;
   std::unique_ptr<tcp::acceptor> acceptor;  // on the first shard
   int port = 0;
+  std::atomic<bool> listening = true;
 
   void stop_listening() {
     shards[0]->post([this] {
       Failure ignored;
       acceptor->close(ignored);
+      listening = false;
     });
   }
 
@@ -123,7 +126,8 @@ void HttpServer::finish(std::chrono::milliseconds time) {
   state_->shared->finishing = true;
   state_->stop_listening();
   for (const auto& shard : state_->shards) shard->drop_idle();
-  while (connections() > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kFinishPoll);
+  const auto open = [&] { return state_->listening || connections() > 0; };
+  while (open() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kFinishPoll);
 }
 
 }  // namespace quern
