@@ -204,7 +204,7 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--enable-prefix-caching", "reuse the KV of equal prefixes (default; --no-... turns it off)",
             &o.prefix_caching);
   flags.add("--plan-log", "FILE", "write every step's plan and result, for quern replay", &o.plan_log);
-  flags.add("--batch-invariant", "same bits whatever else is in the batch (default on the CPU)", &o.batch_invariant);
+  flags.add("--batch-invariant", "same bits whatever else is in the batch; on the CPU always so", &o.batch_invariant);
 }
 
 std::string describe(const MemoryPlan& plan) {
