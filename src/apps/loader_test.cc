@@ -104,6 +104,12 @@ class SmallDevice final : public Device {
   void copy_in(std::byte* /*to*/, const std::byte* /*from*/, int64_t /*bytes*/) override {}
   void copy_out(std::byte* /*to*/, const std::byte* /*from*/, int64_t /*bytes*/) override {}
   void wait() override {}
+  Result<std::byte*> allocate_host(int64_t /*bytes*/) override { return Error{"not reached"}; }
+  void upload(std::byte* /*to*/, const std::byte* /*from*/, int64_t /*bytes*/) override {}
+  QueueMark mark() override { return 0; }
+  bool done(QueueMark /*mark*/) override { return true; }
+  void wait_for(QueueMark /*mark*/) override {}
+  std::unique_ptr<Captured> capture(const std::function<void(Queue)>& /*work*/) override { return nullptr; }
 
  private:
   int64_t free_bytes_;

@@ -19,14 +19,14 @@ struct F32 {
   static constexpr int chunk_words = 8;
   static constexpr float error = 0.0F;  // largest error of encode, in parts of the group's largest magnitude
 
-  static Words<8> load8(const std::byte* data, int i) {
+  static constexpr Words<8> load8(const std::byte* data, int i) {
     Words<8> words;
     for (int j = 0; j < 8; ++j) words.v[j] = load_u32(data + 32 * i + 4 * j);
     return words;
   }
-  static Words<0> load_scales(const std::byte* /*scales*/) { return {}; }
+  static constexpr Words<0> load_scales(const std::byte* /*scales*/) { return {}; }
 
-  static Eight decode8(Words<8> words, Words<0> /*scales*/, int /*i*/) {
+  static constexpr Eight decode8(Words<8> words, Words<0> /*scales*/, int /*i*/) {
     Eight out;
     for (int j = 0; j < 8; ++j) out.v[j] = std::bit_cast<float>(words.v[j]);
     return out;
@@ -46,14 +46,14 @@ struct Float16 {
   static constexpr int scale_bytes = 0;
   static constexpr int chunk_words = 4;
 
-  static Words<4> load8(const std::byte* data, int i) {
+  static constexpr Words<4> load8(const std::byte* data, int i) {
     Words<4> words;
     for (int j = 0; j < 4; ++j) words.v[j] = load_u32(data + 16 * i + 4 * j);
     return words;
   }
-  static Words<0> load_scales(const std::byte* /*scales*/) { return {}; }
+  static constexpr Words<0> load_scales(const std::byte* /*scales*/) { return {}; }
 
-  static Eight decode8(Words<4> words, Words<0> /*scales*/, int /*i*/) {
+  static constexpr Eight decode8(Words<4> words, Words<0> /*scales*/, int /*i*/) {
     Eight out;
     for (int j = 0; j < 4; ++j) {
       out.v[2 * j] = Widen(static_cast<uint16_t>(words.v[j]));

@@ -6,7 +6,7 @@
 
 namespace quern {
 
-inline float f16_to_f32(uint16_t bits) {
+constexpr float f16_to_f32(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
   const uint32_t magnitude = bits & 0x7FFFU;
   if (magnitude >= 0x7C00U) return std::bit_cast<float>(sign | 0x7F800000U | ((magnitude & 0x3FFU) << 13));
@@ -16,7 +16,7 @@ inline float f16_to_f32(uint16_t bits) {
 }
 
 /// Rounds to nearest even; overflow becomes infinity.
-inline uint16_t f32_to_f16(float value) {
+constexpr uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000U;
   const uint32_t magnitude = bits & 0x7FFFFFFFU;
@@ -30,9 +30,9 @@ inline uint16_t f32_to_f16(float value) {
   return static_cast<uint16_t>(sign | ((magnitude - 0x38000000U + 0xFFFU + odd) >> 13));
 }
 
-inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+constexpr float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-inline uint16_t f32_to_bf16(float value) {
+constexpr uint16_t f32_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<uint16_t>((bits >> 16) | 0x40U);
   return static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);

@@ -20,11 +20,11 @@ struct Q4_1 {
   static constexpr int chunk_words = 1;   // what decode8 needs of the data for 8 values
   static constexpr float error = 0.069F;  // largest error of encode, in parts of the group's largest magnitude
 
-  static Words<1> load8(const std::byte* data, int i) { return {{load_u32(data + 4 * i)}}; }
-  static Words<1> load_scales(const std::byte* scales) { return {{load_u32(scales)}}; }
+  static constexpr Words<1> load8(const std::byte* data, int i) { return {{load_u32(data + 4 * i)}}; }
+  static constexpr Words<1> load_scales(const std::byte* scales) { return {{load_u32(scales)}}; }
 
   /// Values 8i .. 8i+7 of a group.
-  static Eight decode8(Words<1> words, Words<1> scales, int /*i*/) {
+  static constexpr Eight decode8(Words<1> words, Words<1> scales, int /*i*/) {
     const float scale = f16_to_f32(static_cast<uint16_t>(scales.v[0]));
     const float minimum = f16_to_f32(static_cast<uint16_t>(scales.v[0] >> 16));
     Eight out;

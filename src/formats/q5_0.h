@@ -20,13 +20,13 @@ struct Q5_0 {
   static constexpr float error = 0.064F;  // largest error of encode, in parts of the group's largest magnitude
 
   /// Low bits of eight values, and their eight high bits.
-  static Words<2> load8(const std::byte* data, int i) {
+  static constexpr Words<2> load8(const std::byte* data, int i) {
     return {{load_u32(data + 4 * i), static_cast<uint32_t>(data[16 + i])}};
   }
-  static Words<1> load_scales(const std::byte* scales) { return {{load_u16(scales)}}; }
+  static constexpr Words<1> load_scales(const std::byte* scales) { return {{load_u16(scales)}}; }
 
   /// Values 8i .. 8i+7 of a group.
-  static Eight decode8(Words<2> words, Words<1> scales, int /*i*/) {
+  static constexpr Eight decode8(Words<2> words, Words<1> scales, int /*i*/) {
     const float scale = f16_to_f32(static_cast<uint16_t>(scales.v[0]));
     Eight out;
     for (int j = 0; j < 8; ++j) {

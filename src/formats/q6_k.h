@@ -23,17 +23,17 @@ struct Q6_K {
   static constexpr int chunk_words = 2;
   static constexpr float error = 0.04F;  // largest error of encode, in parts of the group's largest magnitude
 
-  static Words<2> load8(const std::byte* data, int i) {
+  static constexpr Words<2> load8(const std::byte* data, int i) {
     return {{load_u32(data + 4 * i), load_u16(data + 128 + 2 * i)}};
   }
-  static Words<5> load_scales(const std::byte* scales) {
+  static constexpr Words<5> load_scales(const std::byte* scales) {
     Words<5> words;
     for (int j = 0; j < 5; ++j) words.v[j] = load_u32(scales + 4 * j);
     return words;
   }
 
   /// Values 8i .. 8i+7 of a group.
-  static Eight decode8(Words<2> words, Words<5> scales, int i) {
+  static constexpr Eight decode8(Words<2> words, Words<5> scales, int i) {
     const int block = i / 2;
     const float d = f16_to_f32(static_cast<uint16_t>(scales.v[4]));
     const float scale = d * static_cast<float>(static_cast<int8_t>(scales.v[block / 4] >> (8 * (block % 4)) & 255U));

@@ -16,17 +16,17 @@ struct Eight {
 };
 
 /// Little-endian loads from memory of any alignment.
-inline uint32_t load_u32(const std::byte* p) {
+constexpr uint32_t load_u32(const std::byte* p) {
   return static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8 | static_cast<uint32_t>(p[2]) << 16 |
          static_cast<uint32_t>(p[3]) << 24;
 }
-inline uint32_t load_u16(const std::byte* p) { return static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8; }
+constexpr uint32_t load_u16(const std::byte* p) { return static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8; }
 
-inline void store_u16(std::byte* p, uint32_t value) {
+constexpr void store_u16(std::byte* p, uint32_t value) {
   p[0] = static_cast<std::byte>(value & 255U);
   p[1] = static_cast<std::byte>(value >> 8 & 255U);
 }
-inline void store_u32(std::byte* p, uint32_t value) {
+constexpr void store_u32(std::byte* p, uint32_t value) {
   store_u16(p, value);
   store_u16(p + 2, value >> 16);
 }

@@ -37,11 +37,13 @@ void Decoder::run(Step& step, const Part& part, Tensor x) const {
   if (!part.post_norm) return part.block->forward(step, normed, x, true);
   const Tensor y = step.exec.arena.tensor(Dtype::f32, step.shape.tokens, dim_);
   part.block->forward(step, normed, y, false);
-  add(step.exec, x, rms_norm(step.exec, y, part.post_norm, norm_eps_));
+  rms_norm_into(step.exec, y, y, part.post_norm, norm_eps_);
+  add(step.exec, x, y);
 }
 
 Tensor Decoder::logits(Step& step, Tensor hidden) const {
-  const Tensor scores = linear(step.exec, hidden, output_);
+  const Tensor scores = step.exec.arena.tensor(Dtype::f32, hidden.dims[0], output_.rows);
+  linear_into(step.exec, scores, hidden, output_, false);
   if (logit_softcap_ > 0) softcap(step.exec, scores, logit_softcap_);
   return scores;
 }

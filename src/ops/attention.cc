@@ -16,7 +16,7 @@ int32_t partial_floats(const PagedKv& kv) { return (kv.head_dim + 15) / 16 * 16 
 void check(const PagedKv& kv, const Segments& segments) {
   CHECK(kv.page_tokens > 0 && kv.page_tokens % 16 == 0 && kv.heads > 0);
   CHECK(kv.head_dim > 0 && kv.head_dim <= max_head_dim);
-  CHECK(kv.dtype == Dtype::f16 || kv.dtype == Dtype::f32);
+  CHECK(kv.dtype == Dtype::f16 || kv.dtype == Dtype::bf16 || kv.dtype == Dtype::f32);
   CHECK(kv.table.rank == 2 && kv.table.dtype == Dtype::i32 && segments.positions.dtype == Dtype::i32);
   CHECK(segments.starts.dims[0] == segments.rows.dims[0] + 1);
 }
@@ -25,8 +25,8 @@ void check(const PagedKv& kv, const Segments& segments) {
 
 void write_kv(Exec& exec, Tensor k, Tensor v, const PagedKv& kv, const Segments& segments) {
   check(kv, segments);
-  CHECK(k.rank == 2 && k.dtype == Dtype::f32 && k.dims[1] == kv.heads * kv.head_dim);
-  CHECK(v.rank == 2 && v.dtype == Dtype::f32 && v.dims[1] == k.dims[1] && v.dims[0] == k.dims[0]);
+  CHECK(k.rank == 2 && k.dtype == exec.activations && k.dims[1] == kv.heads * kv.head_dim);
+  CHECK(v.rank == 2 && v.dtype == exec.activations && v.dims[1] == k.dims[1] && v.dims[0] == k.dims[0]);
   kernels::write_kv(exec, k, v, kv, segments);
 }
 
@@ -40,9 +40,9 @@ int64_t attention_scratch_bytes(int32_t tokens, const PagedKv& kv, int32_t segme
 
 Tensor attention(Exec& exec, Tensor q, const PagedKv& kv, const Segments& segments, const AttentionParams& params) {
   check(kv, segments);
-  CHECK(q.rank == 2 && q.dtype == Dtype::f32 && q.dims[1] == params.heads * kv.head_dim);
+  CHECK(q.rank == 2 && q.dtype == exec.activations && q.dims[1] == params.heads * kv.head_dim);
   CHECK(params.heads % kv.heads == 0);
-  const Tensor out = exec.arena.tensor(Dtype::f32, q.dims[0], q.dims[1]);
+  const Tensor out = exec.arena.tensor(q.dtype, q.dims[0], q.dims[1]);
 
   const Arena::Scope scope(exec.arena);
   AttentionScratch scratch;

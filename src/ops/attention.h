@@ -9,8 +9,8 @@
 
 namespace quern {
 
-/// Keys and values of one layer in the pages of its group. A page is one extent: layer, K|V, kv head, then for V token,
-/// dim and for K dim, token: a score kernel reads one dimension of sixteen keys at a time.
+/// Keys and values of one layer in the pages of its group. A page is one extent: layer, K|V, kv head, token, dim; but
+/// on the CPU dim, token for K: a score kernel there reads one dimension of sixteen keys at a time.
 struct PagedKv {
   std::byte* pool = nullptr;  // page p begins at pool + p * page_bytes
   int64_t page_bytes = 0;
@@ -19,11 +19,12 @@ struct PagedKv {
   int32_t page_tokens = 16;  // a multiple of 16
   int32_t heads = 0;         // kv heads
   int32_t head_dim = 0;
-  Dtype dtype = Dtype::f16;  // or f32
+  Dtype dtype = Dtype::f16;  // or f32; on a GPU also bf16
 };
 
 /// The sequences of one step. Token i of segment s is query token starts[s] + i, at position positions[starts[s] + i];
-/// positions of a segment ascend.
+/// positions of a segment ascend. On a GPU a step may be padded: tokens at position -1 are nobody's, their keys and
+/// values are not kept and their attention is zeros.
 struct Segments {
   Tensor starts;     // [segments + 1] i32: first query token of each segment
   Tensor rows;       // [segments] i32: row in the page table
@@ -40,13 +41,13 @@ struct AttentionParams {
 
 inline constexpr int32_t max_head_dim = 512;
 
-/// Stores keys and values of the step's tokens in their pages.   k, v: [tokens, kv heads * head_dim]
+/// Stores keys and values of the step's tokens in their pages.   k, v: [tokens, kv heads * head_dim] activations
 void write_kv(Exec& exec, Tensor k, Tensor v, const PagedKv& kv, const Segments& segments);
 
 /// out[t] = softmax(scale * q[t] K^T) V over the pages; keys of the step are already written. Pages outside the windows
 /// of all its tokens are not touched. A result depends on its own query, position and keys only, to the bit: keys are
 /// summed in blocks and splits that begin at fixed positions, whatever else is in the step and however many threads
-/// there are. q: [tokens, heads * head_dim]   out: the same
+/// there are (on a GPU: with a batch-invariant queue).   q: [tokens, heads * head_dim] activations   out: the same
 Tensor attention(Exec& exec, Tensor q, const PagedKv& kv, const Segments& segments, const AttentionParams& params);
 /// What it takes from the arena beside its result.
 int64_t attention_scratch_bytes(int32_t tokens, const PagedKv& kv, int32_t segments, const AttentionParams& params);

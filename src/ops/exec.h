@@ -18,7 +18,8 @@ struct Exec {
   Queue queue;
   Arena& arena;
   Trace* trace = nullptr;
-  bool measure = false;  // operations take their memory and compute nothing
+  bool measure = false;            // operations take their memory and compute nothing
+  Dtype activations = Dtype::f32;  // of what operations hand on; the residual stream and logits are f32 always
 };
 
 }  // namespace quern

@@ -11,7 +11,7 @@ namespace quern {
 
 enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf };
 
-/// y = activation(gate) * up.   gate_up: [tokens, 2 * hidden], gate first   y: [tokens, hidden]
+/// y = activation(gate) * up.   gate_up: [tokens, 2 * hidden], gate first   y: [tokens, hidden], of its type
 Tensor gated(Exec& exec, Tensor gate_up, Activation activation);
 
 namespace kernels {

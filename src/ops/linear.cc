@@ -12,15 +12,15 @@ PanelSize size_of_panel(DeviceKind device, FormatId format, int32_t cols) {
 }  // namespace
 
 Tensor linear(Exec& exec, Tensor x, const Matrix& matrix) {
-  const Tensor y = exec.arena.tensor(Dtype::f32, x.dims[0], matrix.rows);
+  const Tensor y = exec.arena.tensor(exec.activations, x.dims[0], matrix.rows);
   linear_into(exec, y, x, matrix, false);
   return y;
 }
 
 void linear_into(Exec& exec, Tensor y, Tensor x, const Matrix& matrix, bool accumulate) {
-  CHECK(x.rank == 2 && x.dtype == Dtype::f32 && x.dims[1] == matrix.cols && x.strides[1] == 1);
-  CHECK(y.rank == 2 && y.dtype == Dtype::f32 && y.dims[0] == x.dims[0] && y.dims[1] == matrix.rows &&
-        y.strides[1] == 1);
+  CHECK(x.rank == 2 && x.dtype == exec.activations && x.dims[1] == matrix.cols && x.strides[1] == 1);
+  CHECK(y.rank == 2 && y.dims[0] == x.dims[0] && y.dims[1] == matrix.rows && y.strides[1] == 1);
+  CHECK(y.dtype == Dtype::f32 || (y.dtype == x.dtype && !accumulate));
   CHECK(!matrix.bias || matrix.bias.dims[0] == matrix.rows);
   if (x.dims[0] == 0) return;
   const Arena::Scope scope(exec.arena);

@@ -17,10 +17,12 @@ struct Matrix {
   Tensor bias;  // [rows] f32, or none
 };
 
-/// y = x W^T + bias.   x: [tokens, cols]   y: [tokens, rows]
-/// A token's result does not depend on the other tokens or on how many they are, bit by bit.
+/// y = x W^T + bias.   x: [tokens, cols] activations   y: [tokens, rows] activations
+/// With a batch-invariant queue a token's result does not depend on the other tokens or on how many they are, bit by
+/// bit.
 Tensor linear(Exec& exec, Tensor x, const Matrix& matrix);
-/// The same into memory of the caller: y = x W^T + bias, or y += x W^T + bias with `accumulate` (a residual stream).
+/// The same into memory of the caller, activations or f32: y = x W^T + bias, or with `accumulate` y += x W^T + bias,
+/// y f32 (a residual stream).
 void linear_into(Exec& exec, Tensor y, Tensor x, const Matrix& matrix, bool accumulate);
 
 /// Bytes of one part in the layout that the device's kernels read.

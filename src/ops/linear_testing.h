@@ -6,10 +6,9 @@
 #include <random>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "formats/list.h"
 #include "ops/linear.h"
-#include "tensor/arena.h"
+#include "ops/test_device.h"
 
 namespace quern::testing {
 
@@ -49,8 +48,8 @@ inline RandomWeight random_weight(FormatId format, int rows, int cols, unsigned 
   std::mt19937 random(seed);
   out.values.resize(static_cast<size_t>(rows) * static_cast<size_t>(cols));
   visit_format(format, [&]<typename Format>(Format) { fill_rows<Format>(out, random); });
-  out.packed.assign(static_cast<size_t>(packed_bytes(DeviceKind::cpu, format, rows, cols)), std::byte{0xFF});
-  const int step = 2 * panel_rows(DeviceKind::cpu, format);
+  out.packed.assign(static_cast<size_t>(packed_bytes(test_device_kind(), format, rows, cols)), std::byte{0xFF});
+  const int step = 2 * panel_rows(test_device_kind(), format);
   const size_t data_bytes = out.data.size() / static_cast<size_t>(rows);
   const size_t scale_bytes = out.scales.size() / static_cast<size_t>(rows);
   for (int first = 0; first < rows; first += step) {
@@ -61,7 +60,7 @@ inline RandomWeight random_weight(FormatId format, int rows, int cols, unsigned 
                        cols,
                        out.data.data() + row * data_bytes,
                        out.scales.data() + row * scale_bytes};
-    pack_panels(DeviceKind::cpu, out.packed.data(), piece, first, rows);
+    pack_panels(test_device_kind(), out.packed.data(), piece, first, rows);
   }
   out.weight = {format, Layout::packed, rows, cols, out.packed.data(), nullptr};
   return out;
@@ -70,15 +69,12 @@ inline RandomWeight random_weight(FormatId format, int rows, int cols, unsigned 
 /// A place to run operations in; activations are poisoned with NaN before every use.
 class Bench {
  public:
-  explicit Bench(int threads, size_t bytes = size_t{16} << 20)
-      : pool_(threads), memory_(bytes, std::byte{0xFF}), arena_(memory_.data(), static_cast<int64_t>(bytes)) {}
+  explicit Bench(int threads, int64_t bytes = int64_t{16} << 20) : device_(threads, bytes) {}
 
-  Exec exec() { return {{DeviceKind::cpu, &pool_}, arena_}; }
+  Exec exec() { return device_.exec(); }
 
  private:
-  ThreadPool pool_;
-  std::vector<std::byte> memory_;
-  Arena arena_;
+  TestDevice device_;
 };
 
 inline Tensor view(std::vector<float>& values, int rows, int cols) {
@@ -93,16 +89,10 @@ inline std::vector<float> random_floats(size_t count, unsigned seed) {
   return values;
 }
 
-/// Runs body() at every instruction-set level of this machine.
+/// Runs body() at every instruction-set level of this machine, and on its GPU.
 template <typename Body>
 void at_every_level(Body&& body) {
-  const Isa best = isa_in_force();
-  for (int level = 0; level <= static_cast<int>(best); ++level) {
-    limit_isa(static_cast<Isa>(level));
-    SCOPED_TRACE(isa_name(static_cast<Isa>(level)));
-    body();
-  }
-  limit_isa(best);
+  at_every_isa(body);
 }
 
 }  // namespace quern::testing

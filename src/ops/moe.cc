@@ -15,7 +15,7 @@ Routing route(Exec& exec, Tensor logits, int used, bool renormalize) {
 
 Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing) {
   CHECK(x.rank == 2 && x.dims[0] == routing.tokens.dims[0] && x.dims[1] == matrices[0].cols);
-  const Tensor y = exec.arena.tensor(Dtype::f32, x.dims[0], matrices[0].rows);
+  const Tensor y = exec.arena.tensor(exec.activations, x.dims[0], matrices[0].rows);
   const Arena::Scope scope(exec.arena);
   // The room that any expert needs if all pairs go to it; a file may give experts different formats.
   int64_t bytes = 0;
@@ -30,7 +30,7 @@ Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing
 
 void combine(Exec& exec, Tensor y, Tensor x, const Routing& routing, bool accumulate) {
   CHECK(y.rank == 2 && x.rank == 2 && y.dims[1] == x.dims[1] && y.dims[0] == routing.places.dims[0]);
-  CHECK(x.dims[0] == routing.tokens.dims[0] && y.dtype == Dtype::f32 && x.dtype == Dtype::f32);
+  CHECK(x.dims[0] == routing.tokens.dims[0] && y.dtype == Dtype::f32 && x.dtype == exec.activations);
   kernels::combine(exec, y, x, routing, accumulate);
 }
 

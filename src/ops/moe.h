@@ -22,12 +22,12 @@ struct Routing {
 /// made to sum up to one with `renormalize`.   logits: [tokens, experts] f32
 Routing route(Exec& exec, Tensor logits, int used, bool renormalize);
 
-/// y[i] = W_e x[i] for every pair i of expert e.   x: [pairs, cols]   y: [pairs, rows]   matrices: one for each expert,
-/// all of one size
+/// y[i] = W_e x[i] for every pair i of expert e.   x: [pairs, cols] activations   y: [pairs, rows] activations
+/// matrices: one for each expert, all of one size
 Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing);
 
 /// y[t] = sum over k of weights[t][k] * x[places[t][k]], k ascending; y[t] += that with `accumulate`.
-/// x: [pairs, dim]   y: [tokens, dim]
+/// x: [pairs, dim] activations   y: [tokens, dim] f32
 void combine(Exec& exec, Tensor y, Tensor x, const Routing& routing, bool accumulate);
 
 namespace kernels {

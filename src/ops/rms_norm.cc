@@ -3,15 +3,20 @@
 namespace quern {
 
 Tensor rms_norm(Exec& exec, Tensor x, Tensor weight, float eps) {
-  CHECK(x.rank == 2 && weight.dims[0] == x.dims[1]);
-  const Tensor y = exec.arena.tensor(x.dtype, x.dims[0], x.dims[1]);
-  kernels::rms_norm(exec, y, x, weight, eps);
+  const Tensor y = exec.arena.tensor(exec.activations, x.dims[0], x.dims[1]);
+  rms_norm_into(exec, y, x, weight, eps);
   return y;
+}
+
+void rms_norm_into(Exec& exec, Tensor y, Tensor x, Tensor weight, float eps) {
+  CHECK(x.rank == 2 && x.dtype == Dtype::f32 && weight.dims[0] == x.dims[1]);
+  CHECK(y.rank == 2 && y.dims[0] == x.dims[0] && y.dims[1] == x.dims[1]);
+  kernels::rms_norm(exec, y, x, weight, eps);
 }
 
 void rms_norm_heads(Exec& exec, Tensor x, Tensor weight, float eps) {
   const int32_t head_dim = weight.dims[0];
-  CHECK(x.rank == 2 && x.dims[1] % head_dim == 0);
+  CHECK(x.rank == 2 && x.dtype == exec.activations && x.dims[1] % head_dim == 0);
   // [tokens, heads, head_dim] as a view; the kernel walks the two outer axes.
   Tensor heads = x;
   heads.rank = 3;

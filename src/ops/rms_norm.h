@@ -7,9 +7,12 @@
 
 namespace quern {
 
-/// y = x / rms(x) * weight along the last axis, in float.   x: [tokens, dim]   weight: [dim] f32
+/// y = x / rms(x) * weight along the last axis, computed in float.   x: [tokens, dim] f32   weight: [dim] f32
+/// y: [tokens, dim] activations
 Tensor rms_norm(Exec& exec, Tensor x, Tensor weight, float eps);
-/// In place, over every head of every token.   x: [tokens, heads * head_dim]   weight: [head_dim] f32
+/// The same into memory of the caller, of any float type.
+void rms_norm_into(Exec& exec, Tensor y, Tensor x, Tensor weight, float eps);
+/// In place, over every head of every token.   x: [tokens, heads * head_dim] activations   weight: [head_dim] f32
 void rms_norm_heads(Exec& exec, Tensor x, Tensor weight, float eps);
 
 namespace kernels {

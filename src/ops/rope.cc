@@ -10,7 +10,7 @@ Tensor rope_table(Exec& exec, Tensor positions, Tensor inverse_frequencies, floa
 }
 
 void rope(Exec& exec, Tensor x, Tensor table, int head_dim, bool interleaved) {
-  CHECK(x.rank == 2 && x.dtype == Dtype::f32 && x.dims[1] % head_dim == 0);
+  CHECK(x.rank == 2 && x.dtype == exec.activations && x.dims[1] % head_dim == 0);
   CHECK(table.dims[0] == x.dims[0] && table.dims[1] <= head_dim && table.dims[1] % 2 == 0);
   kernels::rope(exec, x, table, head_dim, interleaved);
 }

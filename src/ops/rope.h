@@ -13,7 +13,7 @@ namespace quern {
 Tensor rope_table(Exec& exec, Tensor positions, Tensor inverse_frequencies, float factor);
 
 /// Rotates the first `dims` values of every head in place: pairs (i, i + dims/2), or (2i, 2i + 1) when interleaved.
-/// x: [tokens, heads * head_dim]   table: [tokens, dims], dims <= head_dim
+/// x: [tokens, heads * head_dim] activations   table: [tokens, dims], dims <= head_dim
 void rope(Exec& exec, Tensor x, Tensor table, int head_dim, bool interleaved);
 
 namespace kernels {

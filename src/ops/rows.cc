@@ -9,4 +9,9 @@ Tensor embed(Exec& exec, const Weight& table, Tensor ids, float scale) {
   return y;
 }
 
+void take_next_tokens(Exec& exec, Tensor ids, Tensor next) {
+  CHECK(ids.rank == 1 && ids.dtype == Dtype::i32 && next.rank == 1 && next.dtype == Dtype::i32);
+  kernels::take_next_tokens(exec, ids, next);
+}
+
 }  // namespace quern

@@ -9,9 +9,15 @@
 namespace quern {
 
 /// y[t] = scale * table[ids[t]].   table: packed   ids: [tokens] i32   y: [tokens, cols] f32
+/// An id outside the table gives zeros: the token after logits that were not finite, whose request ends.
 Tensor embed(Exec& exec, const Weight& table, Tensor ids, float scale);
 
+/// Tokens that only the device knows: ids[t] < 0 becomes next[-1 - ids[t]], the last token sampled for that row.
+/// ids: [tokens] i32   next: [rows] i32
+void take_next_tokens(Exec& exec, Tensor ids, Tensor next);
+
 namespace kernels {
+inline constinit Kernel<void(Tensor ids, Tensor next)> take_next_tokens{"take_next_tokens"};
 inline constinit Kernel<void(Tensor y, const Weight& table, Tensor ids, float scale)> embed{"embed"};
 }  // namespace kernels
 

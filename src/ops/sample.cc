@@ -25,4 +25,9 @@ void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::spa
   kernels::sample(exec, logits, rows, results, scratch);
 }
 
+void keep_next_tokens(Exec& exec, std::span<const Sampled> results, const int32_t* rows, Tensor next) {
+  CHECK(next.rank == 1 && next.dtype == Dtype::i32);
+  kernels::keep_next_tokens(exec, results, rows, next);
+}
+
 }  // namespace quern

@@ -57,15 +57,22 @@ struct Sampled {
 };
 
 /// results[i] for logits[i] under rows[i].   logits: [rows, vocab] f32
+/// Queued as all operations are. `rows`, what they point to, and `results` are memory that host and device address
+/// (Device::allocate_host) and that the host leaves alone until the queue has come this far.
 void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results);
+/// next[rows[i]] = results[i].token: what a later step's take_next_tokens() reads.   rows: [results] i32, memory as
+/// above
+void keep_next_tokens(Exec& exec, std::span<const Sampled> results, const int32_t* rows, Tensor next);
 /// What it takes from the arena meanwhile.
 int64_t sample_scratch_bytes(int32_t rows, int32_t vocab);
 
 namespace kernels {
-/// scratch: [n, vocab] f32, working copies of as many rows as are done at once.
+/// scratch: [n, vocab] f32: working copies of as many rows as are done at once.
 inline constinit Kernel<void(Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results,
                              Tensor scratch)>
     sample{"sample"};
+inline constinit Kernel<void(std::span<const Sampled> results, const int32_t* rows, Tensor next)> keep_next_tokens{
+    "keep_next_tokens"};
 }  // namespace kernels
 
 }  // namespace quern

@@ -3,8 +3,8 @@
 namespace quern {
 
 Tensor select_rows(Exec& exec, Tensor x, Tensor indices) {
-  CHECK(x.rank == 2 && x.dtype == Dtype::f32 && indices.rank == 1 && indices.dtype == Dtype::i32);
-  const Tensor y = exec.arena.tensor(Dtype::f32, indices.dims[0], x.dims[1]);
+  CHECK(x.rank == 2 && indices.rank == 1 && indices.dtype == Dtype::i32);
+  const Tensor y = exec.arena.tensor(x.dtype, indices.dims[0], x.dims[1]);
   kernels::select_rows(exec, y, x, indices);
   return y;
 }

@@ -7,7 +7,7 @@
 
 namespace quern {
 
-/// y[i] = x[indices[i]].   x: [tokens, dim] f32   indices: [n] i32   y: [n, dim]
+/// y[i] = x[indices[i]].   x: [tokens, dim], y of its type   indices: [n] i32   y: [n, dim]
 Tensor select_rows(Exec& exec, Tensor x, Tensor indices);
 
 namespace kernels {

@@ -1,10 +1,12 @@
-// What the tests of operations share: a CPU to run on at every instruction-set level, memory, and random values.
+// What the tests of operations share: the CPU at every instruction-set level and the GPU if there is one, memory, and
+// random values.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,17 +15,50 @@
 #include "ops/exec.h"
 #include "ops/kernel.h"
 #include "tensor/arena.h"
+#include "tensor/device.h"
 #include "tensor/tensor.h"
 
 namespace quern {
 
-/// A team of threads and an arena full of NaNs.
+/// Waits after every kernel, so that a test may read results as soon as an operation returns.
+class WaitingTrace final : public Trace {
+ public:
+  explicit WaitingTrace(Device& device) : device_(device) {}
+  void begin(const char* /*kernel*/) override {}
+  void end(const char* /*kernel*/) override { device_.wait(); }
+
+ private:
+  Device& device_;
+};
+
+/// The GPU of the tests, or null. On a machine with one, all memory that `new` gives in a test program is addressed by
+/// the GPU too (backend/cuda/test_memory.cc).
+inline Device* test_gpu() {
+  static const std::unique_ptr<Device> gpu = [] {
+    auto made = make_device(DeviceKind::cuda, {});
+    return made.ok() ? std::move(*made) : nullptr;
+  }();
+  return gpu.get();
+}
+
+/// Where tests run now; at_every_isa() moves it.
+inline bool& testing_on_gpu() {
+  static bool on_gpu = false;
+  return on_gpu;
+}
+
+/// A team of threads or the GPU, and an arena full of NaNs.
 class TestDevice {
  public:
   explicit TestDevice(int threads = 2, int64_t arena_bytes = 16 << 20)
-      : pool_(threads), memory_(static_cast<size_t>(arena_bytes / 4) + 16, std::numeric_limits<float>::quiet_NaN()) {}
+      : pool_(threads), memory_(static_cast<size_t>(arena_bytes / 4) + 16, std::numeric_limits<float>::quiet_NaN()) {
+    if (testing_on_gpu()) waiting_ = std::make_unique<WaitingTrace>(*test_gpu());
+  }
 
-  Exec exec() { return Exec{{DeviceKind::cpu, &pool_}, arena_}; }
+  Exec exec() {
+    if (!testing_on_gpu()) return Exec{{DeviceKind::cpu, &pool_}, arena_};
+    return Exec{test_gpu()->queue(), arena_, waiting_.get()};
+  }
 
  private:
   std::byte* aligned() {
@@ -32,11 +67,12 @@ class TestDevice {
   }
 
   ThreadPool pool_;
+  std::unique_ptr<WaitingTrace> waiting_;
   std::vector<float> memory_;
   Arena arena_{aligned(), static_cast<int64_t>(memory_.size() - 16) * 4};
 };
 
-/// Calls body() at every level this processor runs, and returns to the best one.
+/// Calls body() at every level this processor runs and on the GPU if there is one, and returns to the best level.
 template <typename Body>
 void at_every_isa(Body&& body) {
   const Isa before = isa_in_force();
@@ -46,7 +82,14 @@ void at_every_isa(Body&& body) {
     body();
   }
   limit_isa(before);
+  if (test_gpu() == nullptr) return;
+  SCOPED_TRACE("cuda");
+  testing_on_gpu() = true;
+  body();
+  testing_on_gpu() = false;
 }
+/// The device that tests run on now.
+inline DeviceKind test_device_kind() { return testing_on_gpu() ? DeviceKind::cuda : DeviceKind::cpu; }
 
 /// Rows of floats `padding` apart, the gaps full of NaNs.
 class TestMatrix {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,18 @@ struct DeviceLost {
 
 struct DeviceOptions {
   int threads = 0;  // CPU workers; 0: one per usable core
+  int index = 0;    // which of several GPUs
+  bool batch_invariant = true;
+};
+
+/// A point in a device's queue.
+using QueueMark = uint64_t;
+
+/// Work that was recorded once and runs again on the same addresses.
+class Captured {
+ public:
+  virtual ~Captured() = default;
+  virtual void launch() = 0;
 };
 
 class Device {
@@ -35,10 +48,23 @@ class Device {
   /// What could still be allocated now.
   virtual int64_t free_bytes() const = 0;
 
+  /// Host memory that kernels address too; released like other memory. Zeroed.
+  virtual Result<std::byte*> allocate_host(int64_t bytes) = 0;
+
   /// Queued; the host memory stays untouched until wait().
   virtual void copy_in(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void copy_out(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void wait() = 0;
+  /// Copies before it returns, from any memory and on any thread, beside the queue: how weights are loaded.
+  virtual void upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+
+  /// Marks what has been queued so far; done() asks and wait_for() waits until all of that is computed.
+  virtual QueueMark mark() = 0;
+  virtual bool done(QueueMark mark) = 0;
+  virtual void wait_for(QueueMark mark) = 0;
+
+  /// Records what `work` puts into the queue it is given, without running it; null where the device cannot. Any thread.
+  virtual std::unique_ptr<Captured> capture(const std::function<void(Queue)>& work) = 0;
 };
 
 using MakeDevice = Result<std::unique_ptr<Device>> (*)(const DeviceOptions&);

@@ -1,4 +1,4 @@
-// Queue: where a kernel is put. The native handle is a ThreadPool* on the CPU, a stream on a GPU.
+// Queue: where a kernel is put. The native handle is a ThreadPool* on the CPU, a CudaQueue* (backend/cuda) on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ constexpr const char* device_name(DeviceKind kind) { return kind == DeviceKind::
 struct Queue {
   DeviceKind kind = DeviceKind::cpu;
   void* native = nullptr;
+  bool batch_invariant = true;  // no kernel is chosen by how many tokens a step has; CPU kernels never are
 };
 
 }  // namespace quern

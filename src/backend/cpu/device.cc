@@ -83,6 +83,14 @@ class CpuDevice final : public Device {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
   void wait() override {}
+  void upload(std::byte* to, const std::byte* from, int64_t bytes) override { copy_in(to, from, bytes); }
+  Result<std::byte*> allocate_host(int64_t bytes) override { return allocate(bytes); }
+
+  // Everything is computed when the call returns.
+  QueueMark mark() override { return 0; }
+  bool done(QueueMark /*mark*/) override { return true; }
+  void wait_for(QueueMark /*mark*/) override {}
+  std::unique_ptr<Captured> capture(const std::function<void(Queue)>& /*work*/) override { return nullptr; }
 
  private:
   ThreadPool pool_;

@@ -1,5 +1,6 @@
 #include "ops/rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/linear_panels.h"
@@ -69,8 +70,11 @@ void embed(Queue queue, Tensor y, const Weight& table, Tensor ids, float scale) 
   pool.parallel_for(ids.dims[0], 8, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int32_t row = ids.as<int32_t>()[t];
-      DCHECK(row >= 0 && row < table.rows);
       float* out = y.row<float>(t);
+      if (row < 0 || row >= table.rows) {
+        std::fill_n(out, table.cols, 0.0F);
+        continue;
+      }
       visit_format(table.format, [&]<typename Format>(Format) {
         using P = Panel<Format>;
         const std::byte* const panel = table.data + row / panel_height * panels::panel_bytes_of<P>(table.cols);
@@ -81,6 +85,14 @@ void embed(Queue queue, Tensor y, const Weight& table, Tensor ids, float scale) 
   });
 }
 
+void take_next_tokens(Queue /*queue*/, Tensor ids, Tensor next) {
+  int32_t* const id = ids.as<int32_t>();
+  for (int32_t t = 0; t < ids.dims[0]; ++t) {
+    if (id[t] < 0) id[t] = next.as<int32_t>()[-1 - id[t]];
+  }
+}
+
+const bool next_added = kernels::take_next_tokens.add(DeviceKind::cpu, Isa::QUERN_ISA, take_next_tokens);
 const bool added = kernels::embed.add(DeviceKind::cpu, Isa::QUERN_ISA, embed);
 
 }  // namespace

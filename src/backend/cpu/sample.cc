@@ -321,6 +321,11 @@ void sample(Queue queue, Tensor logits, std::span<const SampleRow> rows, std::sp
   }
 }
 
+void keep_next_tokens(Queue /*queue*/, std::span<const Sampled> results, const int32_t* rows, Tensor next) {
+  for (size_t i = 0; i < results.size(); ++i) next.as<int32_t>()[rows[i]] = results[i].token;
+}
+
+const bool next_added = kernels::keep_next_tokens.add(DeviceKind::cpu, Isa::QUERN_ISA, keep_next_tokens);
 const bool added = kernels::sample.add(DeviceKind::cpu, Isa::QUERN_ISA, sample);
 
 }  // namespace

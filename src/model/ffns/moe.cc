@@ -31,7 +31,9 @@ class Moe final : public Block {
 
   void forward(Step& step, Tensor x, Tensor y, bool accumulate) const override {
     Exec& exec = step.exec;
-    const Routing routing = route(exec, linear(exec, x, router_), spec_.used, spec_.renormalize);
+    const Tensor scores = exec.arena.tensor(Dtype::f32, x.dims[0], spec_.experts);
+    linear_into(exec, scores, x, router_, false);
+    const Routing routing = route(exec, scores, spec_.used, spec_.renormalize);
     const Tensor pairs = select_rows(exec, x, routing.tokens);
     const Tensor hidden = gated(exec, expert_linear(exec, pairs, gate_up_.data(), routing), spec_.activation);
     combine(exec, y, expert_linear(exec, hidden, down_.data(), routing), routing, accumulate);

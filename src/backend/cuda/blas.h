@@ -1,0 +1,35 @@
+// Blas: NVIDIA's library for large matrix products, opened at run time. Thread: executor, or the one that captures.
+#pragma once
+
+#include <memory>
+
+#include "backend/cuda/launch.h"
+#include "tensor/dtype.h"
+
+namespace quern::cuda {
+
+/// y = x W^T (+ y).   x: [tokens, cols] of `type`   w: [rows, cols] of `type`   y: [tokens, rows] of `result`
+struct Product {
+  Dtype type = Dtype::bf16;    // f16 or bf16
+  Dtype result = Dtype::bf16;  // of the same type, or f32
+  int32_t tokens = 0;
+  int32_t rows = 0;
+  int32_t cols = 0;
+  int64_t x_stride = 0;  // elements between tokens
+  int64_t y_stride = 0;
+  bool accumulate = false;
+};
+
+class Blas {
+ public:
+  virtual ~Blas() = default;
+  virtual void multiply(const CudaQueue& queue, const Product& product, void* y, const void* x, const void* w) = 0;
+};
+
+/// Null where the library is not installed.
+std::unique_ptr<Blas> open_blas();
+
+/// Whether this build has kernels for the current GPU.
+bool runs_kernels();
+
+}  // namespace quern::cuda

@@ -1,0 +1,268 @@
+// A CUDA GPU as a device: its memory, one stream as its queue, pinned memory for what crosses, and captured graphs.
+#include "tensor/device.h"
+
+#include <array>
+#include <cstring>
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "backend/cuda/blas.h"
+#include "backend/cuda/launch.h"
+#include "base/channel.h"
+#include "base/clock.h"
+
+namespace quern {
+namespace cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw DeviceLost{fmt::format("the GPU failed ({}): {}", what, cudaGetErrorString(status))};
+}
+
+namespace {
+
+constexpr int64_t slot_bytes = int64_t{4} << 20;
+constexpr int slots = 16;
+constexpr int64_t workspace_bytes = int64_t{32} << 20;
+constexpr size_t marks = 64;     // more than steps can be in flight
+constexpr int64_t spin_us = 50;  // a wait that is nearly over is not worth a sleep
+
+std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+
+class CapturedGraph final : public Captured {
+ public:
+  CapturedGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  ~CapturedGraph() override { cudaGraphExecDestroy(graph_); }
+  void launch() override { check(cudaGraphLaunch(graph_, stream_), "launch of a captured step"); }
+
+ private:
+  cudaGraphExec_t graph_;
+  cudaStream_t stream_;
+};
+
+/// Thread: executor; upload() and capture() any. The mutex guards the list of blocks, which loading threads read.
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int index, const cudaDeviceProp& properties, bool batch_invariant)
+      : index_(index), properties_(properties), batch_invariant_(batch_invariant) {}
+
+  /// An error instead of an exception while the device is made.
+  Status open() {
+    try {
+      check(cudaSetDevice(index_), "choosing it");
+      check(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "stream");
+      for (cudaEvent_t& event : events_) {
+        check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "event");
+      }
+      void* workspace = nullptr;
+      check(cudaMalloc(&workspace, workspace_bytes), "workspace");
+      queue_.workspace = static_cast<std::byte*>(workspace);
+    } catch (const DeviceLost& lost) {
+      return Error{lost.reason};
+    }
+    queue_.workspace_bytes = workspace_bytes;
+    queue_.multiprocessors = properties_.multiProcessorCount;
+    blas_ = open_blas();
+    queue_.blas = blas_.get();
+    return {};
+  }
+
+  ~CudaDevice() override {
+    cudaDeviceSynchronize();
+    for (Slot& slot : slots_) {
+      if (slot.memory != nullptr) cudaFreeHost(slot.memory);
+      if (slot.stream != nullptr) cudaStreamDestroy(slot.stream);
+    }
+    for (const auto& [memory, block] : blocks_) free_block(memory, block);
+    for (cudaEvent_t event : events_) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+    cudaFree(queue_.workspace);
+    blas_.reset();
+    if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
+  }
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  std::string description() const override {
+    return fmt::format("{}, {} multiprocessors, {}, {}", properties_.name, properties_.multiProcessorCount,
+                       gibibytes(static_cast<int64_t>(properties_.totalGlobalMem)),
+                       blas_ ? "with cuBLASLt" : "without cuBLASLt");
+  }
+  Queue queue() override { return {DeviceKind::cuda, &queue_, batch_invariant_}; }
+
+  Result<std::byte*> allocate(int64_t bytes) override {
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))) != cudaSuccess) {
+      cudaGetLastError();
+      return Error{
+          fmt::format("not enough GPU memory: {} are needed, {} are free", gibibytes(bytes), gibibytes(free_bytes()))};
+    }
+    cudaMemset(memory, 0, static_cast<size_t>(bytes));
+    return keep(memory, bytes, false);
+  }
+
+  Result<std::byte*> allocate_host(int64_t bytes) override {
+    void* memory = nullptr;
+    if (cudaHostAlloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocDefault) != cudaSuccess) {
+      cudaGetLastError();
+      return Error{fmt::format("cannot pin {} of host memory", gibibytes(bytes))};
+    }
+    std::memset(memory, 0, static_cast<size_t>(bytes));
+    return keep(memory, bytes, true);
+  }
+
+  void release(std::byte* memory) override {
+    const std::lock_guard lock(mutex_);
+    const auto it = blocks_.find(memory);
+    CHECK(it != blocks_.end());
+    if (!it->second.host) allocated_ -= it->second.bytes;
+    free_block(it->first, it->second);
+    blocks_.erase(it);
+  }
+
+  int64_t allocated_bytes() const override { return allocated_; }
+  int64_t free_bytes() const override {
+    size_t free = 0;
+    size_t total = 0;
+    cudaMemGetInfo(&free, &total);
+    return static_cast<int64_t>(free);
+  }
+
+  void copy_in(std::byte* to, const std::byte* from, int64_t bytes) override {
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, queue_.stream), "copy to it");
+  }
+  void copy_out(std::byte* to, const std::byte* from, int64_t bytes) override {
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, queue_.stream), "copy from it");
+  }
+  void wait() override { check(cudaStreamSynchronize(queue_.stream), "computing"); }
+
+  void upload(std::byte* to, const std::byte* from, int64_t bytes) override {
+    std::call_once(slots_made_, [this] { make_slots(); });
+    check(cudaSetDevice(index_), "choosing it");
+    const int number = *free_slots_.receive();
+    const Slot& slot = slots_[static_cast<size_t>(number)];
+    for (int64_t done = 0; done < bytes; done += slot_bytes) {
+      const auto part = static_cast<size_t>(std::min(slot_bytes, bytes - done));
+      std::memcpy(slot.memory, from + done, part);
+      check(cudaMemcpyAsync(to + done, slot.memory, part, cudaMemcpyHostToDevice, slot.stream), "upload");
+      check(cudaStreamSynchronize(slot.stream), "upload");
+    }
+    free_slots_.try_send(int{number});
+  }
+
+  QueueMark mark() override {
+    const QueueMark made = next_mark_++;
+    check(cudaEventRecord(events_[made % marks], queue_.stream), "event");
+    return made;
+  }
+  bool done(QueueMark mark) override {
+    CHECK(mark + marks >= next_mark_);
+    const cudaError_t status = cudaEventQuery(events_[mark % marks]);
+    if (status == cudaErrorNotReady) return false;
+    check(status, "computing");
+    return true;
+  }
+  void wait_for(QueueMark mark) override {
+    const int64_t start = now_us();
+    while (!done(mark)) {
+      if (now_us() - start < spin_us) continue;
+      return check(cudaEventSynchronize(events_[mark % marks]), "computing");
+    }
+  }
+
+  std::unique_ptr<Captured> capture(const std::function<void(Queue)>& work) override {
+    check(cudaSetDevice(index_), "choosing it");
+    CudaQueue recording = queue_;
+    check(cudaStreamCreateWithFlags(&recording.stream, cudaStreamNonBlocking), "stream");
+    check(cudaStreamBeginCapture(recording.stream, cudaStreamCaptureModeThreadLocal), "capture");
+    work({DeviceKind::cuda, &recording, batch_invariant_});
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(recording.stream, &graph), "capture");
+    cudaGraphExec_t executable = nullptr;
+    check(cudaGraphInstantiate(&executable, graph, 0), "capture");
+    cudaGraphDestroy(graph);
+    check(cudaGraphUpload(executable, recording.stream), "capture");
+    check(cudaStreamSynchronize(recording.stream), "capture");
+    cudaStreamDestroy(recording.stream);
+    return std::make_unique<CapturedGraph>(executable, queue_.stream);
+  }
+
+ private:
+  struct Block {
+    int64_t bytes = 0;
+    bool host = false;
+  };
+  /// Pinned memory on the way to the GPU.
+  struct Slot {
+    void* memory = nullptr;
+    cudaStream_t stream = nullptr;
+  };
+
+  static void free_block(std::byte* memory, const Block& block) {
+    if (block.host) {
+      cudaFreeHost(memory);
+    } else {
+      cudaFree(memory);
+    }
+  }
+
+  std::byte* keep(void* memory, int64_t bytes, bool host) {
+    const std::lock_guard lock(mutex_);
+    auto* const block = static_cast<std::byte*>(memory);
+    blocks_.emplace(block, Block{bytes, host});
+    if (!host) allocated_ += bytes;
+    return block;
+  }
+
+  void make_slots() {
+    check(cudaSetDevice(index_), "choosing it");
+    for (int i = 0; i < slots; ++i) {
+      Slot& slot = slots_[static_cast<size_t>(i)];
+      check(cudaHostAlloc(&slot.memory, slot_bytes, cudaHostAllocDefault), "pinned memory");
+      check(cudaStreamCreateWithFlags(&slot.stream, cudaStreamNonBlocking), "stream");
+      free_slots_.try_send(int{i});
+    }
+  }
+
+  int index_;
+  cudaDeviceProp properties_;
+  bool batch_invariant_;
+  CudaQueue queue_;
+  std::unique_ptr<Blas> blas_;
+  std::array<cudaEvent_t, marks> events_{};
+  QueueMark next_mark_ = 0;
+  std::mutex mutex_;
+  std::unordered_map<std::byte*, Block> blocks_;
+  int64_t allocated_ = 0;
+  std::once_flag slots_made_;
+  std::array<Slot, slots> slots_{};
+  Channel<int> free_slots_;
+};
+
+Result<std::unique_ptr<Device>> make(const DeviceOptions& options) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver || status == cudaErrorSystemDriverMismatch) {
+    return Error{"the NVIDIA driver is missing or older than this build of quern needs (580, CUDA 13)"};
+  }
+  if (status != cudaSuccess || count == 0) return Error{"there is no NVIDIA GPU that this process may use"};
+  if (options.index >= count) return Error{fmt::format("GPU {} was asked for, but there are {}", options.index, count)};
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, options.index) != cudaSuccess) return Error{"the GPU does not answer"};
+  if (!runs_kernels()) {
+    return Error{fmt::format("this build of quern has no kernels for {} (compute capability {}.{})", properties.name,
+                             properties.major, properties.minor)};
+  }
+  auto device = std::make_unique<CudaDevice>(options.index, properties, options.batch_invariant);
+  TRY(device->open());
+  return std::unique_ptr<Device>(std::move(device));
+}
+
+const bool added = register_device(DeviceKind::cuda, make);
+
+}  // namespace
+}  // namespace cuda
+}  // namespace quern

@@ -1,0 +1,76 @@
+// How a kernel is put into a queue, and how it begins and waits for what went before it.
+#pragma once
+
+#include <cstdint>
+#include <cuda_runtime.h>
+
+#include "tensor/queue.h"
+
+namespace quern::cuda {
+
+class Blas;
+
+/// What Queue::native is on a GPU.
+struct CudaQueue {
+  cudaStream_t stream = nullptr;
+  int multiprocessors = 0;
+  Blas* blas = nullptr;            // the library for large products, or null where there is none
+  std::byte* workspace = nullptr;  // of this queue's library calls
+  int64_t workspace_bytes = 0;
+};
+
+inline const CudaQueue& native(const Queue& queue) { return *static_cast<const CudaQueue*>(queue.native); }
+
+/// Ends in DeviceLost unless the status is success.
+void check(cudaError_t status, const char* what);
+
+template <typename T>
+struct Same {
+  using type = T;
+};
+
+/// Launches `kernel` so that it may start before the kernel in front of it has ended. It has to call
+/// wait_for_previous() in every thread before it reads or writes what other kernels write or read.
+template <typename... Params>
+void launch(const Queue& queue, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
+            typename Same<Params>::type... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = native(queue).stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
+}
+
+/// Lets a kernel use more than 48 KB of dynamic shared memory; once per kernel, kept in a static of the caller.
+template <typename Function>
+bool allow_shared(Function* kernel, size_t bytes) {
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "shared memory of a kernel");
+  return true;
+}
+
+#ifdef __CUDACC__
+/// The next kernel may be brought onto the GPU from now on. Call it first of all.
+__device__ __forceinline__ void allow_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Everything that earlier kernels wrote is there. Before it, only weights and other constants may be read.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+#endif
+
+}  // namespace quern::cuda
