@@ -1,22 +1,77 @@
 #include "ops/rms_norm.h"
 
-#include "backend/cuda/floats.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/vectors.h"
 
 namespace quern::cuda {
 namespace {
 
-constexpr int max_warps = 8;
+constexpr int max_threads = 1024;
+constexpr int kept = 4;  // 16-byte pieces of a vector that a thread holds
 
 struct Shape {
-  int inner;  // vectors of each token
+  int64_t count;  // vectors
+  int inner;      // of each token
   int dim;
   int64_t x_token, x_vector, y_token, y_vector;  // strides in elements
 };
 
-/// One block for each vector. The sum is added in one order, whatever else runs.
+/// Sum over the block, added in one order, whatever else runs; the same in all threads.
+__device__ __forceinline__ float block_sum(float x) {
+  __shared__ float sums[max_threads / 32];
+  x = warp_sum(x);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  float total = 0.0F;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) total += sums[warp];
+  return total;
+}
+
+/// Whole 16-byte pieces, read once: a vector is the work of a block, or of a warp where it is short.
+template <bool of_warp, typename Y, typename X>
+__global__ void __launch_bounds__(max_threads)
+    normalize_pieces(Y* y, const X* x, const float* weight, Shape shape, float eps) {
+  allow_next();
+  constexpr int width = vector_of<X>;
+  const int team = of_warp ? 32 : blockDim.x;
+  const int64_t vector = of_warp ? int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32 : blockIdx.x;
+  const int first = (of_warp ? threadIdx.x % 32 : threadIdx.x) * width;
+  float weights[kept][width];
+#pragma unroll
+  for (int j = 0; j < kept; ++j) {
+    if (first + j * team * width < shape.dim) load_floats(weights[j], weight + first + j * team * width);
+  }
+  wait_for_previous();
+  if (vector >= shape.count) return;
+  const int64_t token = vector / shape.inner;
+  x += token * shape.x_token + vector % shape.inner * shape.x_vector + first;
+  y += token * shape.y_token + vector % shape.inner * shape.y_vector + first;
+  float values[kept][width];
+  float sum = 0.0F;
+#pragma unroll
+  for (int j = 0; j < kept; ++j) {
+    if (first + j * team * width < shape.dim) load_floats(values[j], x + j * team * width);
+  }
+#pragma unroll
+  for (int j = 0; j < kept; ++j) {
+    if (first + j * team * width >= shape.dim) break;
+#pragma unroll
+    for (int i = 0; i < width; ++i) sum = fmaf(values[j][i], values[j][i], sum);
+  }
+  const float total = of_warp ? warp_sum(sum) : block_sum(sum);
+  const float scale = rsqrtf(total / static_cast<float>(shape.dim) + eps);
+#pragma unroll
+  for (int j = 0; j < kept; ++j) {
+    if (first + j * team * width >= shape.dim) break;
+#pragma unroll
+    for (int i = 0; i < width; ++i) values[j][i] *= scale * weights[j][i];
+    store_floats(y + j * team * width, values[j]);
+  }
+}
+
+/// Any length and alignment.
 template <typename Y, typename X>
-__global__ void __launch_bounds__(32 * max_warps)
+__global__ void __launch_bounds__(max_threads)
     normalize(Y* y, const X* x, const float* weight, Shape shape, float eps) {
   allow_next();
   const int64_t token = blockIdx.x / shape.inner;
@@ -29,31 +84,45 @@ __global__ void __launch_bounds__(32 * max_warps)
     const float value = to_float(x[i]);
     sum += value * value;
   }
-  __shared__ float sums[max_warps];
-  sum = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
-  __syncthreads();
-  float total = 0.0F;
-  for (int warp = 0; warp < blockDim.x / 32; ++warp) total += sums[warp];
-  const float scale = rsqrtf(total / static_cast<float>(shape.dim) + eps);
+  const float scale = rsqrtf(block_sum(sum) / static_cast<float>(shape.dim) + eps);
   for (int i = threadIdx.x; i < shape.dim; i += blockDim.x) y[i] = from_float<Y>(to_float(x[i]) * scale * weight[i]);
+}
+
+template <typename Y, typename X>
+void run(Queue queue, Tensor y, Tensor x, Tensor weight, const Shape& shape, float eps) {
+  constexpr int width = vector_of<X>;
+  constexpr int warps = 4;
+  const auto arguments = [&](auto kernel, int64_t blocks, int threads) {
+    launch(queue, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, y.as<Y>(), x.as<X>(),
+           weight.as<float>(), shape, eps);
+  };
+  const int pieces = shape.dim / width;
+  const bool whole = shape.dim % width == 0 && aligned_rows({x, weight}) && aligned_rows({y}, width * sizeof(Y));
+  if (!whole || pieces > kept * max_threads) {
+    return arguments(normalize<Y, X>, shape.count, shape.dim <= 256 ? 32 : 256);
+  }
+  if (pieces <= 64) return arguments(normalize_pieces<true, Y, X>, (shape.count + warps - 1) / warps, 32 * warps);
+  const int threads = (pieces / 2 + 31) / 32 * 32;
+  arguments(normalize_pieces<false, Y, X>, shape.count, threads < max_threads ? threads : max_threads);
 }
 
 void rms_norm(Queue queue, Tensor y, Tensor x, Tensor weight, float eps) {
   const bool heads = x.rank == 3;
   Shape shape{};
   shape.inner = heads ? x.dims[1] : 1;
+  shape.count = int64_t{x.dims[0]} * shape.inner;
   shape.dim = x.dims[x.rank - 1];
   shape.x_token = x.strides[0];
   shape.x_vector = heads ? x.strides[1] : 0;
   shape.y_token = y.strides[0];
   shape.y_vector = heads ? y.strides[1] : 0;
-  const auto blocks = static_cast<unsigned>(x.dims[0] * shape.inner);
-  const unsigned warps = shape.dim <= 256 ? 1 : max_warps;
   visit_activation(x.dtype, [&]<typename X>(X) {
-    visit_activation(y.dtype, [&]<typename Y>(Y) {
-      launch(queue, normalize<Y, X>, blocks, 32 * warps, 0, y.as<Y>(), x.as<X>(), weight.as<float>(), shape, eps);
-    });
+    if (y.dtype == x.dtype) return run<X, X>(queue, y, x, weight, shape, eps);
+    if constexpr (std::is_same_v<X, float>) {
+      visit_activation(y.dtype, [&]<typename Y>(Y) { run<Y, float>(queue, y, x, weight, shape, eps); });
+    } else {
+      CHECK(false);
+    }
   });
 }
 

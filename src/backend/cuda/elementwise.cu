@@ -1,0 +1,61 @@
+#include "ops/elementwise.h"
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/vectors.h"
+
+namespace quern::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+struct Scale {
+  float factor;
+  __device__ float operator()(float x, float /*y*/) const { return x * factor; }
+};
+struct Softcap {
+  float cap;
+  __device__ float operator()(float x, float /*y*/) const { return cap * tanhf(x / cap); }
+};
+struct Sum {
+  __device__ float operator()(float x, float y) const { return x + y; }
+};
+
+/// `pieces` blocks for each row; y is null for functions of x alone.
+template <int width, typename Function>
+__global__ void __launch_bounds__(threads)
+    map(float* x, int64_t x_stride, const float* y, int64_t y_stride, int dim, int pieces, Function function) {
+  allow_next();
+  const int64_t row = blockIdx.x / pieces;
+  const int first = (blockIdx.x % pieces * threads + threadIdx.x) * width;
+  x += row * x_stride + first;
+  y += row * y_stride + first;
+  wait_for_previous();
+  if (first >= dim) return;
+  float values[width];
+  float others[width] = {};
+  load_floats(values, x);
+  if constexpr (std::is_same_v<Function, Sum>) load_floats(others, y);
+#pragma unroll
+  for (int i = 0; i < width; ++i) values[i] = function(values[i], others[i]);
+  store_floats(x, values);
+}
+
+template <typename Function>
+void apply(Queue queue, Tensor x, Tensor y, Function function) {
+  const int dim = x.dims[1];
+  const int width = dim % 4 == 0 && aligned_rows({x, y}) ? 4 : 1;
+  const int pieces = (dim + threads * width - 1) / (threads * width);
+  launch(queue, width == 4 ? map<4, Function> : map<1, Function>, static_cast<unsigned>(x.dims[0] * pieces), threads, 0,
+         x.as<float>(), x.strides[0], y.as<float>(), y.strides[0], dim, pieces, function);
+}
+
+void add(Queue queue, Tensor x, Tensor y) { apply(queue, x, y, Sum{}); }
+void scale(Queue queue, Tensor x, float factor) { apply(queue, x, x, Scale{factor}); }
+void softcap(Queue queue, Tensor x, float cap) { apply(queue, x, x, Softcap{cap}); }
+
+const bool add_added = kernels::add.add(DeviceKind::cuda, add);
+const bool scale_added = kernels::scale.add(DeviceKind::cuda, scale);
+const bool softcap_added = kernels::softcap.add(DeviceKind::cuda, softcap);
+
+}  // namespace
+}  // namespace quern::cuda
