@@ -102,7 +102,8 @@ class Bench {
  private:
   Request request(int prompt, int output) {
     Request made;
-    std::uniform_int_distribution<int32_t> any(0, std::min(instance_.spec().vocab, instance_.tokenizer->size()) - 1);
+    const int tokens = instance_.tokenizer ? instance_.tokenizer->size() : instance_.spec().vocab;
+    std::uniform_int_distribution<int32_t> any(0, std::min(instance_.spec().vocab, tokens) - 1);
     for (int i = 0; i < prompt; ++i) made.prompt.push_back(any(random_));
     made.max_tokens = output;
     made.sampling.temperature = 0.0F;
@@ -180,7 +181,7 @@ int measure(BenchOptions& options) {
   std::vector<int> prompts = numbers(options.prompts);
   std::erase_if(prompts, [&](int tokens) { return tokens >= (*instance)->memory.max_model_len; });
   std::vector<int> batches = numbers(options.batches);
-  std::erase_if(batches, [&](int batch) { return batch > options.instance.max_num_seqs; });
+  std::erase_if(batches, [&](int batch) { return batch > (*instance)->options.max_num_seqs; });
   Status done = run("prefill", prompts, [&](int size) { return bench.prefill(size); }, "flops");
   if (done.ok()) done = run("decode", batches, [&](int size) { return bench.decode(size); }, "bandwidth");
   return done.ok() ? 0 : fail(done.error().message);

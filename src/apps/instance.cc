@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "engine/model_executor.h"
 #include "engine/plan_log.h"
+#include "formats/list.h"
 #include "model/families/family.h"
 
 namespace quern {
@@ -19,6 +20,46 @@ namespace {
 
 constexpr int64_t default_kv_bytes = int64_t{4} << 30;  // at most, when the user names no size
 constexpr int kv_element_bytes = 2;
+constexpr int64_t gpu_reserve_bytes = int64_t{512} << 20;  // what the driver and libraries take later
+
+/// Everything that a user left open is chosen for this device and model.
+Result<InstanceOptions> resolved(InstanceOptions options, DeviceKind device, const Checkpoint& checkpoint) {
+  const bool gpu = device == DeviceKind::cuda;
+  if (options.max_num_seqs == 0) options.max_num_seqs = gpu ? 256 : 64;
+  if (options.max_num_batched_tokens == 0) {
+    options.max_num_batched_tokens = std::max(gpu ? 8192 : 512, options.max_num_seqs);
+  }
+  if (options.dtype == "auto") {
+    options.dtype = "float32";
+    if (gpu) {
+      const Json* stored = checkpoint.config().find("torch_dtype");
+      if (stored == nullptr) stored = checkpoint.config().find("dtype");
+      const bool half = checkpoint.kind() == CheckpointKind::gguf ||
+                        (stored != nullptr && stored->is_string() && stored->as_string() == "float16");
+      options.dtype = half ? "float16" : "bfloat16";
+    }
+  }
+  if (options.kv_cache_dtype == "auto") options.kv_cache_dtype = options.dtype == "bfloat16" ? "bfloat16" : "float16";
+  if (!gpu && options.dtype != "float32") {
+    return Error{
+        fmt::format("--dtype {}: the CPU computes with float32 activations; say float32 or auto", options.dtype)};
+  }
+  if (!gpu && options.kv_cache_dtype != "float16") {
+    return Error{fmt::format("--kv-cache-dtype {}: the CPU keeps keys and values as float16; say float16 or auto",
+                             options.kv_cache_dtype)};
+  }
+  if (options.max_num_batched_tokens < options.max_num_seqs) {
+    return Error{
+        fmt::format("--max-num-batched-tokens {} is less than --max-num-seqs {}; a step has room for a token of "
+                    "every sequence",
+                    options.max_num_batched_tokens, options.max_num_seqs)};
+  }
+  return options;
+}
+
+Dtype dtype_of(const std::string& name) {
+  return name == "float32" ? Dtype::f32 : name == "bfloat16" ? Dtype::bf16 : Dtype::f16;
+}
 
 Result<Json> parse_overrides(const std::string& text) {
   if (text.empty()) return Json();
@@ -75,11 +116,24 @@ ModelExecutorOptions executor_options(const InstanceOptions& options, const Deco
   made.pages = static_cast<int32_t>(plan.kv_pages);
   made.vocab = spec.vocab;
   made.kv = kv_layout(spec, kv_element_bytes);
+  made.kv_dtype = dtype_of(options.kv_cache_dtype);
+  made.activations = dtype_of(options.dtype);
+  made.capture = !options.enforce_eager;
   made.trace = options.trace;
   return made;
 }
 
-Status choose_kv(const InstanceOptions& options, const DecoderSpec& spec, MemoryPlan* plan) {
+/// Bytes that the KV cache may take beside `other` bytes.
+int64_t room_for_kv(const InstanceOptions& options, DeviceKind device, const MemoryPlan& plan, int64_t other) {
+  if (device == DeviceKind::cpu) {
+    return std::min(default_kv_bytes, std::max<int64_t>(0, (plan.free - plan.weights) / 2));
+  }
+  const auto budget = static_cast<int64_t>(static_cast<double>(plan.free) * options.gpu_memory_utilization);
+  return std::max<int64_t>(0, std::min(budget, plan.free - gpu_reserve_bytes) - plan.weights - other);
+}
+
+/// `room` is what the KV cache may take when the user names no size.
+Status choose_kv(const InstanceOptions& options, const DecoderSpec& spec, int64_t room, MemoryPlan* plan) {
   const KvLayout kv = kv_layout(spec, kv_element_bytes);
   plan->kv_page_bytes = kv.page_bytes;
   int64_t bytes = options.kv_cache_memory_bytes;
@@ -87,8 +141,7 @@ Status choose_kv(const InstanceOptions& options, const DecoderSpec& spec, Memory
     // Room for every row at full length, but no more than a part of what is free.
     const int64_t per_row =
         (spec.max_positions / kv.page_tokens + 2) * kv.page_bytes * static_cast<int64_t>(kv.groups.size());
-    bytes = std::min(
-        {per_row * options.max_num_seqs, default_kv_bytes, std::max<int64_t>(0, (plan->free - plan->weights) / 2)});
+    bytes = std::min(per_row * options.max_num_seqs, room);
   }
   plan->kv_pages = std::min<int64_t>(bytes / kv.page_bytes, INT32_MAX);
   plan->kv_tokens = tokens_of_pages(kv, plan->kv_pages, options.max_num_batched_tokens);
@@ -103,23 +156,24 @@ Status choose_kv(const InstanceOptions& options, const DecoderSpec& spec, Memory
 }
 
 Status check_options(const InstanceOptions& options) {
-  if (options.device != "auto" && options.device != "cpu") {
-    return Error{fmt::format("--device {}: this build of quern runs on the CPU only; say cpu or auto", options.device)};
-  }
-  if (options.dtype != "auto" && options.dtype != "float32") {
+  const auto one_of = [](const char* flag, const std::string& value,
+                         std::initializer_list<std::string_view> known) -> Status {
+    if (std::find(known.begin(), known.end(), value) != known.end()) return {};
+    return Error{fmt::format("{} {}: say {}", flag, value, fmt::join(known, " or "))};
+  };
+  TRY(one_of("--device", options.device, {"auto", "cpu", "cuda"}));
+  TRY(one_of("--dtype", options.dtype, {"auto", "float32", "float16", "bfloat16"}));
+  TRY(one_of("--kv-cache-dtype", options.kv_cache_dtype, {"auto", "float16", "bfloat16"}));
+  if (!(options.gpu_memory_utilization > 0 && options.gpu_memory_utilization <= 1)) {
     return Error{
-        fmt::format("--dtype {}: the CPU computes with float32 activations; say float32 or auto", options.dtype)};
-  }
-  if (options.kv_cache_dtype != "auto" && options.kv_cache_dtype != "float16") {
-    return Error{fmt::format("--kv-cache-dtype {}: the CPU keeps keys and values as float16; say float16 or auto",
-                             options.kv_cache_dtype)};
+        fmt::format("--gpu-memory-utilization {}: say a part of one, such as 0.9", options.gpu_memory_utilization)};
   }
   const auto between = [](const char* name, int64_t value, int64_t low, int64_t high) -> Status {
     if (value >= low && value <= high) return {};
     return Error{fmt::format("{} must be between {} and {}, got {}", name, low, high, value)};
   };
-  TRY(between("--max-num-seqs", options.max_num_seqs, 1, 4096));
-  TRY(between("--max-num-batched-tokens", options.max_num_batched_tokens, options.max_num_seqs, 1 << 20));
+  TRY(between("--max-num-seqs", options.max_num_seqs, 0, 4096));
+  TRY(between("--max-num-batched-tokens", options.max_num_batched_tokens, 0, 1 << 20));
   TRY(between("--max-queued-requests", options.max_queued_requests, 0, 1 << 20));
   TRY(between("--threads", options.threads, 0, 1024));
   TRY(between("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, 0, int64_t{1} << 50));
@@ -191,13 +245,17 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--hf-overrides", "JSON", "laid over config.json", &o.hf_overrides);
   flags.add("--generation-config", "auto|vllm|DIR", "where sampling defaults come from; vllm: nowhere",
             &o.generation_config);
-  flags.add("--device", "auto|cpu", "where to compute", &o.device);
-  flags.add("--dtype", "auto|float32", "type of activations", &o.dtype);
-  flags.add("--kv-cache-dtype", "auto|float16", "type of cached keys and values", &o.kv_cache_dtype);
+  flags.add("--device", "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", &o.device);
+  flags.add("--dtype", "auto|TYPE", "of activations: float32; on a GPU also float16, bfloat16", &o.dtype);
+  flags.add("--kv-cache-dtype", "auto|TYPE", "of cached keys and values: float16; on a GPU also bfloat16",
+            &o.kv_cache_dtype);
+  flags.add("--gpu-memory-utilization", "P", "part of the GPU's free memory to take (0.9)", &o.gpu_memory_utilization);
+  flags.add("--load-format", "auto|dummy", "dummy or dummy:FORMAT: random weights for a config.json", &o.load_format);
+  flags.add("--enforce-eager", "capture no steps on a GPU", &o.enforce_eager);
   flags.add("--max-model-len", "N|auto", "context length; auto: what fits", &o.max_model_len);
   flags.add("--kv-cache-memory-bytes", "N", "size of the KV cache (4Gi, 500m)", &o.kv_cache_memory_bytes);
-  flags.add("--max-num-seqs", "N", "sequences that run together", &o.max_num_seqs);
-  flags.add("--max-num-batched-tokens", "N", "tokens of one step", &o.max_num_batched_tokens);
+  flags.add("--max-num-seqs", "N", "sequences that run together (CPU 64, GPU 256)", &o.max_num_seqs);
+  flags.add("--max-num-batched-tokens", "N", "tokens of one step (CPU 512, GPU 8192)", &o.max_num_batched_tokens);
   flags.add("--max-queued-requests", "N", "waiting requests; more get 429", &o.max_queued_requests);
   flags.add("--threads", "N", "worker threads (default: one per core)", &o.threads);
   flags.add("--seed", "N", "seed of requests that name none (default: random)", &o.seed);
@@ -233,6 +291,35 @@ Result<std::string> default_model_path() {
       fmt::format("the built-in default model is not in {}; fetch it with tools/fetch_model, or name a model", folder)};
 }
 
+namespace {
+
+Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& path, const std::string& load_format) {
+  if (load_format == "auto") return Checkpoint::open(path);
+  std::string format = load_format == "dummy" ? "bf16" : "";
+  if (load_format.starts_with("dummy:")) format = load_format.substr(6);
+  std::optional<FormatId> id;
+  std::string known;
+  for_each_format([&]<typename Format>(Format) {
+    if (format == Format::name) id = Format::id;
+    known += fmt::format(" {}", Format::name);
+  });
+  if (!id)
+    return Error{fmt::format("--load-format {}: say auto, dummy or dummy:FORMAT, with one of{}", load_format, known)};
+  return invented_checkpoint(path, *id);
+}
+
+Result<std::unique_ptr<Device>> open_device(const InstanceOptions& options) {
+  DeviceOptions wanted;
+  wanted.threads = options.threads;
+  wanted.batch_invariant = options.batch_invariant;
+  if (options.device == "cpu") return make_device(DeviceKind::cpu, wanted);
+  auto gpu = make_device(DeviceKind::cuda, wanted);
+  if (gpu.ok() || options.device == "cuda") return gpu;
+  return make_device(DeviceKind::cpu, wanted);
+}
+
+}  // namespace
+
 Result<OpenedModel> open_model(const InstanceOptions& options) {
   TRY(check_options(options));
   OpenedModel opened;
@@ -240,15 +327,21 @@ Result<OpenedModel> open_model(const InstanceOptions& options) {
   if (path.empty()) {
     ASSIGN_OR_RETURN(path, default_model_path());
   }
-  ASSIGN_OR_RETURN(opened.checkpoint, Checkpoint::open(path));
+  ASSIGN_OR_RETURN(opened.checkpoint, open_checkpoint(path, options.load_format));
   ASSIGN_OR_RETURN(const Json overrides, parse_overrides(options.hf_overrides));
-  ASSIGN_OR_RETURN(opened.device, make_device(DeviceKind::cpu, {options.threads}));
-  ASSIGN_OR_RETURN(ModelPlan plan, plan_model(*opened.checkpoint, opened.device->kind(), overrides));
-  opened.memory.free = opened.device->free_bytes();
-  opened.memory.weights = plan.weight_bytes;
-  TRY(choose_kv(options, plan.spec, &opened.memory));
-  opened.memory.executor =
-      model_executor_bytes(plan.decoder, opened.device->queue(), executor_options(options, plan.spec, opened.memory));
+  ASSIGN_OR_RETURN(opened.device, open_device(options));
+  const DeviceKind kind = opened.device->kind();
+  ASSIGN_OR_RETURN(opened.options, resolved(options, kind, *opened.checkpoint));
+  ASSIGN_OR_RETURN(ModelPlan plan, plan_model(*opened.checkpoint, kind, overrides));
+  MemoryPlan& memory = opened.memory;
+  memory.free = opened.device->free_bytes();
+  memory.weights = plan.weight_bytes;
+  const auto executor_bytes = [&] {
+    return model_executor_bytes(plan.decoder, *opened.device, executor_options(opened.options, plan.spec, memory));
+  };
+  memory.max_model_len = plan.spec.max_positions;  // at most
+  TRY(choose_kv(opened.options, plan.spec, room_for_kv(opened.options, kind, memory, executor_bytes()), &memory));
+  memory.executor = executor_bytes();
   opened.plan = std::move(plan);
   return opened;
 }
@@ -262,12 +355,15 @@ Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options) 
   }
   auto instance = std::make_unique<Instance>();
   instance->memory = opened.memory;
+  instance->options = opened.options;
   instance->checkpoint = std::move(opened.checkpoint);
   instance->device = std::move(opened.device);
-  ASSIGN_OR_RETURN(instance->tokenizer, load_tokenizer(*instance->checkpoint, options.tokenizer));
-  ASSIGN_OR_RETURN(instance->chat_template, load_chat_template(*instance->checkpoint, options.chat_template));
-  ASSIGN_OR_RETURN(instance->generation,
-                   generation_defaults(*instance->checkpoint, *instance->tokenizer, options.generation_config));
+  if (!instance->checkpoint->invented() || !options.tokenizer.empty()) {
+    ASSIGN_OR_RETURN(instance->tokenizer, load_tokenizer(*instance->checkpoint, options.tokenizer));
+    ASSIGN_OR_RETURN(instance->chat_template, load_chat_template(*instance->checkpoint, options.chat_template));
+    ASSIGN_OR_RETURN(instance->generation,
+                     generation_defaults(*instance->checkpoint, *instance->tokenizer, options.generation_config));
+  }
   Progress progress("loading", options.quiet);
   LoadOptions load;
   ASSIGN_OR_RETURN(load.config_overrides, parse_overrides(options.hf_overrides));
@@ -279,15 +375,15 @@ Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options) 
   return instance;
 }
 
-Result<std::unique_ptr<Executor>> make_executor(Instance& instance, const InstanceOptions& options) {
+Result<std::unique_ptr<Executor>> make_executor(Instance& instance) {
   return make_model_executor(instance.model->decoder, *instance.device,
-                             executor_options(options, instance.spec(), instance.memory));
+                             executor_options(instance.options, instance.spec(), instance.memory));
 }
 
 Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options) {
   ASSIGN_OR_RETURN(auto instance, load_instance(options));
-  ASSIGN_OR_RETURN(auto executor, make_executor(*instance, options));
-  EngineOptions engine = engine_options(options, instance->spec(), instance->memory);
+  ASSIGN_OR_RETURN(auto executor, make_executor(*instance));
+  EngineOptions engine = engine_options(instance->options, instance->spec(), instance->memory);
   if (!options.plan_log.empty()) {
     ASSIGN_OR_RETURN(const auto log, PlanLog::create(options.plan_log, engine));
     engine.on_plan = [log](const StepPlan& plan) { log->write(plan_log_line(plan)); };

@@ -30,15 +30,18 @@ struct InstanceOptions {
   std::string kv_cache_dtype = "auto";
   std::string max_model_len = "auto";
   std::string device = "auto";
+  std::string load_format = "auto";  // auto; dummy or dummy:FORMAT: random weights for a config.json
+  double gpu_memory_utilization = 0.9;
   std::string plan_log;
   int64_t kv_cache_memory_bytes = 0;  // 0: chosen from what is free
-  int max_num_seqs = 64;
-  int max_num_batched_tokens = 512;
+  int max_num_seqs = 0;               // 0: 64 on the CPU, 256 on a GPU
+  int max_num_batched_tokens = 0;     // 0: 512 on the CPU, 8192 on a GPU
   int max_queued_requests = 1024;
   int threads = 0;
   int seed = 0;
   bool prefix_caching = true;
-  bool batch_invariant = true;
+  bool batch_invariant = false;
+  bool enforce_eager = false;
   bool reserve_max_len = false;  // benchmark only
   bool quiet = false;
   Trace* trace = nullptr;  // watches every kernel
@@ -68,6 +71,7 @@ struct GenerationConfig {
 
 /// What is known before any weight is read.
 struct OpenedModel {
+  InstanceOptions options;  // with nothing left to choose
   std::unique_ptr<Checkpoint> checkpoint;
   std::optional<ModelPlan> plan;
   std::unique_ptr<Device> device;
@@ -76,9 +80,10 @@ struct OpenedModel {
 Result<OpenedModel> open_model(const InstanceOptions& options);
 
 struct Instance {
+  InstanceOptions options;  // with nothing left to choose
   std::unique_ptr<Checkpoint> checkpoint;
   MemoryPlan memory;
-  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null for random weights without --tokenizer
   std::optional<ChatTemplate> chat_template;
   GenerationConfig generation;
   double load_seconds = 0.0;
@@ -93,7 +98,7 @@ struct Instance {
 /// Everything but executor and engine.
 Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options);
 /// The executor of a loaded model, which outlives it.
-Result<std::unique_ptr<Executor>> make_executor(Instance& instance, const InstanceOptions& options);
+Result<std::unique_ptr<Executor>> make_executor(Instance& instance);
 /// A model that answers.
 Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options);
 

@@ -68,7 +68,7 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, con
   WeightStore store(checkpoint, device.kind(), memory.data());
   ASSIGN_OR_RETURN(Decoder decoder, build(plan.spec, store));
   CHECK(store.bytes() == plan.weight_bytes);
-  store.fill(options.threads > 0 ? options.threads : usable_cores(), options.progress);
+  store.fill(device, options.threads > 0 ? options.threads : usable_cores(), options.progress);
   TRY(checkpoint.check_unchanged());
   return LoadedModel{std::move(plan.spec), std::move(memory), std::move(decoder)};
 }

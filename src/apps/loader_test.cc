@@ -96,6 +96,7 @@ class SmallDevice final : public Device {
 
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string description() const override { return "small"; }
+  bool host_addressable() const override { return true; }
   Queue queue() override { return {}; }
   Result<std::byte*> allocate(int64_t /*bytes*/) override { return Error{"not reached"}; }
   void release(std::byte* /*memory*/) override {}

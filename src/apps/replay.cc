@@ -101,7 +101,7 @@ Result<Tally> replay(const std::string& path, InstanceOptions& options) {
   ASSIGN_OR_RETURN(const OpenedModel opened, open_model(options));
   options.kv_cache_memory_bytes = head->pages * opened.memory.kv_page_bytes;
   ASSIGN_OR_RETURN(const auto instance, load_instance(options));
-  ASSIGN_OR_RETURN(const auto executor, make_executor(*instance, options));
+  ASSIGN_OR_RETURN(const auto executor, make_executor(*instance));
   Replay run(*executor);
   run.head = *head;
   const Status done = run.run(log);

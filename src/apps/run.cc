@@ -276,6 +276,7 @@ int run_command(std::span<char* const> arguments) {
     return fail("nothing to answer: give a prompt as an argument or on standard input");
   auto instance = make_instance(options->instance);
   if (!instance.ok()) return fail(instance.error().message);
+  if (!(*instance)->tokenizer) return fail("random weights have no tokenizer: give --tokenizer FILE");
   Chat chat(**instance, *options, once);
   chat_now = &chat;
   int status = 0;

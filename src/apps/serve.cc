@@ -153,7 +153,6 @@ Status apply_log_level(const std::string& name) {
 Result<ServeOptions> parse(std::span<char* const> arguments, bool* help) {
   ServeOptions options;
   options.server.http.port = 8000;
-  options.instance.max_num_seqs = 64;
   Flags flags("quern serve [MODEL] [flags]", "quern serve model.gguf --port 8000");
   flags.positional("MODEL", &options.instance.model);
   add_server_flags(flags, options);
@@ -180,6 +179,7 @@ int serve(ServeOptions& options) {
   const Interrupt interrupt([&](int signal) { stop.raise(signal); });
   auto instance = make_instance(options.instance);
   if (!instance.ok()) return fail(instance.error().message);
+  if (!(*instance)->tokenizer) return fail("random weights have no tokenizer: give --tokenizer FILE");
   options.server.seed = static_cast<uint64_t>(options.instance.seed);
   complete(options.server, **instance);
   std::shared_ptr<const ChatTemplate> chat;

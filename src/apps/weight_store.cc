@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 #include <fmt/format.h>
+#include <random>
 #include <thread>
 #include <tuple>
 
@@ -18,6 +19,8 @@ namespace {
 constexpr int64_t alignment = 64;
 constexpr int64_t task_bytes = int64_t{1}
                                << 20;  // of stored weights: enough to be worth handing out, little to wait for
+
+constexpr int64_t pool_rows = 509;  // a prime, so that equal rows stand far apart
 
 int64_t plane_bytes(int64_t cols, int group, int bytes) { return (cols + group - 1) / group * bytes; }
 
@@ -87,6 +90,7 @@ Result<const StoredTensor*> WeightStore::require(const std::string& name) const 
 }
 
 Result<Weight> WeightStore::weight(const std::string& name, int rows, int cols) {
+  if (const auto format = checkpoint_.invented()) return add_packed(nullptr, nullptr, *format, 0, {rows, cols});
   ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
   return add_packing(*tensor, std::array{int64_t{rows}, int64_t{cols}}, 0, rows);
 }
@@ -94,6 +98,9 @@ Result<Weight> WeightStore::weight(const std::string& name, int rows, int cols) 
 Result<Weight> WeightStore::stacked(const std::string& name, int index, std::span<const int64_t> shape, int first_row,
                                     int rows) {
   CHECK(shape.size() == 3 && index < shape[0] && first_row + rows <= shape[1]);
+  if (const auto format = checkpoint_.invented()) {
+    return add_packed(nullptr, nullptr, *format, index * shape[1] + first_row, {rows, static_cast<int32_t>(shape[2])});
+  }
   ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
   return add_packing(*tensor, shape, index * shape[1] + first_row, rows);
 }
@@ -101,15 +108,19 @@ Result<Weight> WeightStore::stacked(const std::string& name, int index, std::spa
 Result<Weight> WeightStore::add_packing(const StoredTensor& tensor, std::span<const int64_t> shape, int64_t first_row,
                                         int rows) {
   ASSIGN_OR_RETURN(const Scheme* scheme, check_tensor(checkpoint_, tensor, shape));
-  const int64_t cols = shape.back();
-  Weight to;
-  to.format = scheme->format;
-  to.layout = Layout::packed;
-  to.rows = rows;
-  to.cols = static_cast<int32_t>(cols);
-  to.data = take(packed_bytes(device_, to.format, to.rows, to.cols));
-  packings_.push_back({&tensor, scheme, first_row, to});
   asked_.insert(&tensor);
+  return add_packed(&tensor, scheme, scheme->format, first_row, {rows, static_cast<int32_t>(shape.back())});
+}
+
+Weight WeightStore::add_packed(const StoredTensor* tensor, const Scheme* scheme, FormatId format, int64_t first_row,
+                               std::array<int32_t, 2> size) {
+  Weight to;
+  to.format = format;
+  to.layout = Layout::packed;
+  to.rows = size[0];
+  to.cols = size[1];
+  to.data = take(packed_bytes(device_, to.format, to.rows, to.cols));
+  packings_.push_back({tensor, scheme, first_row, to});
   return to;
 }
 
@@ -117,17 +128,22 @@ Result<Tensor> WeightStore::vectors(std::span<const NamedRows> parts, float offs
   int32_t size = 0;
   for (const NamedRows& part : parts) size += part.rows;
   const Tensor all = Tensor::dense(take(int64_t{size} * dtype_bytes(Dtype::f32)), Dtype::f32, size);
-  float* to = all.as<float>();
+  std::byte* to = all.data;
   for (const NamedRows& part : parts) {
+    if (checkpoint_.invented()) {
+      vectors_.push_back({nullptr, nullptr, part.name.ends_with(".bias") ? 0.0F : 1.0F, part.rows, to});
+      to += int64_t{part.rows} * dtype_bytes(Dtype::f32);
+      continue;
+    }
     ASSIGN_OR_RETURN(const StoredTensor* tensor, require(part.name));
     ASSIGN_OR_RETURN(const Scheme* scheme, check_tensor(checkpoint_, *tensor, std::array{int64_t{part.rows}}));
     if (part.rows % scheme->block_values != 0) {
       return Error{fmt::format("{}: tensor \"{}\" of {} values cannot have type {}", checkpoint_.path(), tensor->name,
                                part.rows, tensor->type)};
     }
-    vectors_.push_back({tensor, scheme, offset, {to, static_cast<size_t>(part.rows)}});
+    vectors_.push_back({tensor, scheme, offset, part.rows, to});
     asked_.insert(tensor);
-    to += part.rows;
+    to += int64_t{part.rows} * dtype_bytes(Dtype::f32);
   }
   return all;
 }
@@ -158,7 +174,8 @@ Status WeightStore::check_all_used(int layers, std::string_view architecture) co
 std::vector<WeightStore::Task> WeightStore::tasks() const {
   std::vector<Task> all;
   for (const Packing& packing : packings_) {
-    const int64_t row_bytes = stored_row_bytes(*packing.scheme, packing.to.cols);
+    const int64_t row_bytes = packing.scheme != nullptr ? stored_row_bytes(*packing.scheme, packing.to.cols)
+                                                        : int64_t{packing.to.cols} * dtype_bytes(Dtype::f16);
     const int64_t panel = panel_rows(device_, packing.to.format);
     const int64_t panels = std::max<int64_t>(1, task_bytes / std::max<int64_t>(1, row_bytes * panel));
     const auto step = static_cast<int32_t>(std::min<int64_t>(panels * panel, int64_t{1} << 20));
@@ -169,26 +186,37 @@ std::vector<WeightStore::Task> WeightStore::tasks() const {
   }
   // In the order of the file, which is the order in which a disk gives it.
   std::sort(all.begin(), all.end(), [](const Task& a, const Task& b) {
-    const std::byte* first = a.packing->tensor->bytes.data();
-    const std::byte* second = b.packing->tensor->bytes.data();
+    const std::byte* first = a.packing->tensor != nullptr ? a.packing->tensor->bytes.data() : nullptr;
+    const std::byte* second = b.packing->tensor != nullptr ? b.packing->tensor->bytes.data() : nullptr;
     return std::tie(first, a.packing->first_row, a.first_row) < std::tie(second, b.packing->first_row, b.first_row);
   });
   return all;
 }
 
-void WeightStore::fill(int threads, const std::function<void(double)>& progress) {
-  for (const Constant& constant : constants_) {
-    std::memcpy(constant.to, constant.values.data(), constant.values.size() * sizeof(float));
-  }
+void WeightStore::fill_vectors(Device& device) const {
+  const auto send = [&](std::byte* to, const std::vector<float>& values) {
+    device.upload(to, reinterpret_cast<const std::byte*>(values.data()),
+                  static_cast<int64_t>(values.size() * sizeof(float)));
+  };
+  for (const Constant& constant : constants_) send(constant.to, constant.values);
   for (const Vector& vector : vectors_) {
-    const auto size = static_cast<int64_t>(vector.to.size());
-    const std::vector<float> values = decode_row(*vector.scheme, vector.tensor->bytes.data(), size);
-    for (int64_t i = 0; i < size; ++i) {
-      const int64_t from = stored_row(i, size, vector.tensor->rope_heads);
-      vector.to[static_cast<size_t>(i)] = values[static_cast<size_t>(from)] + vector.offset;
+    if (vector.tensor == nullptr) {
+      send(vector.to, std::vector<float>(static_cast<size_t>(vector.size), vector.offset));
+      continue;
     }
+    const std::vector<float> stored = decode_row(*vector.scheme, vector.tensor->bytes.data(), vector.size);
+    std::vector<float> values(stored.size());
+    for (int64_t i = 0; i < vector.size; ++i) {
+      const int64_t from = stored_row(i, vector.size, vector.tensor->rope_heads);
+      values[static_cast<size_t>(i)] = stored[static_cast<size_t>(from)] + vector.offset;
+    }
+    send(vector.to, values);
   }
+}
 
+void WeightStore::fill(Device& device, int threads, const std::function<void(double)>& progress) {
+  fill_vectors(device);
+  make_pools();
   const std::vector<Task> all = tasks();
   int64_t total_bytes = 1;
   for (const Task& task : all) total_bytes += task.stored_bytes;
@@ -197,7 +225,7 @@ void WeightStore::fill(int threads, const std::function<void(double)>& progress)
   const auto work = [&](bool reports) {
     Scratch scratch;
     for (size_t i = next++; i < all.size(); i = next++) {
-      pack(all[i], scratch);
+      pack(device, all[i], scratch);
       done_bytes += all[i].stored_bytes;
       if (reports && progress) progress(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
     }
@@ -209,27 +237,78 @@ void WeightStore::fill(int threads, const std::function<void(double)>& progress)
   if (progress) progress(1.0);
 }
 
-void WeightStore::pack(const Task& task, Scratch& scratch) const {
+void WeightStore::make_pools() {
+  std::mt19937 random(17);
+  std::normal_distribution<float> normal(0.0F, 0.02F);
+  for (const Packing& packing : packings_) {
+    const auto fits = [&](const RowPool& pool) {
+      return pool.format == packing.to.format && pool.cols == packing.to.cols;
+    };
+    if (packing.tensor != nullptr || std::any_of(pools_.begin(), pools_.end(), fits)) continue;
+    RowPool pool{packing.to.format, packing.to.cols, {}, {}};
+    visit_format(pool.format, [&]<typename Format>(Format) {
+      const size_t groups = static_cast<size_t>(pool_rows) * static_cast<size_t>(pool.cols / Format::group);
+      pool.data.resize(groups * Format::data_bytes);
+      pool.scales.resize(groups * Format::scale_bytes);
+      float values[Format::group];
+      for (size_t g = 0; g < groups; ++g) {
+        for (float& value : values) value = normal(random);
+        Format::encode(values, pool.data.data() + g * Format::data_bytes, pool.scales.data() + g * Format::scale_bytes);
+      }
+    });
+    pools_.push_back(std::move(pool));
+  }
+}
+
+const WeightStore::RowPool& WeightStore::pool_of(const Packing& packing) const {
+  return *std::find_if(pools_.begin(), pools_.end(), [&](const RowPool& pool) {
+    return pool.format == packing.to.format && pool.cols == packing.to.cols;
+  });
+}
+
+/// The rows of a task in Layout::rows.
+void WeightStore::read_rows(const Task& task, Scratch& scratch) const {
   const Packing& packing = *task.packing;
-  const Scheme& scheme = *packing.scheme;
-  const FormatSizes sizes = format_info(scheme.format);
+  const FormatSizes sizes = format_info(packing.to.format);
   const int64_t cols = packing.to.cols;
-  const int64_t row_bytes = stored_row_bytes(scheme, cols);
   const int64_t data_bytes = plane_bytes(cols, sizes.group, sizes.data_bytes);
   const int64_t scale_bytes = plane_bytes(cols, sizes.group, sizes.scale_bytes);
   scratch.data.resize(std::max(scratch.data.size(), static_cast<size_t>(task.rows * data_bytes)));
   scratch.scales.resize(std::max(scratch.scales.size(), static_cast<size_t>(task.rows * scale_bytes)));
   for (int32_t i = 0; i < task.rows; ++i) {
+    std::byte* const data = scratch.data.data() + i * data_bytes;
+    std::byte* const scales = scratch.scales.data() + i * scale_bytes;
+    if (packing.tensor == nullptr) {
+      const RowPool& pool = pool_of(packing);
+      const int64_t from = (reinterpret_cast<intptr_t>(packing.to.data) / alignment + task.first_row + i) % pool_rows;
+      std::memcpy(data, pool.data.data() + from * data_bytes, static_cast<size_t>(data_bytes));
+      std::memcpy(scales, pool.scales.data() + from * scale_bytes, static_cast<size_t>(scale_bytes));
+      continue;
+    }
+    const int64_t row_bytes = stored_row_bytes(*packing.scheme, cols);
     const int64_t row = packing.first_row + stored_row(task.first_row + i, packing.to.rows, packing.tensor->rope_heads);
-    scheme.convert_row(packing.tensor->bytes.data() + row * row_bytes, cols, scratch.data.data() + i * data_bytes,
-                       scratch.scales.data() + i * scale_bytes);
+    packing.scheme->convert_row(packing.tensor->bytes.data() + row * row_bytes, cols, data, scales);
   }
+}
+
+void WeightStore::pack(Device& device, const Task& task, Scratch& scratch) const {
+  read_rows(task, scratch);
+  const Packing& packing = *task.packing;
   Weight rows = packing.to;
   rows.layout = Layout::rows;
   rows.rows = task.rows;
   rows.data = scratch.data.data();
   rows.scales = scratch.scales.data();
-  pack_panels(device_, packing.to.data, rows, task.first_row, packing.to.rows);
+  if (device.host_addressable()) {
+    pack_panels(device_, packing.to.data, rows, task.first_row, packing.to.rows);
+  } else {
+    scratch.packed.resize(static_cast<size_t>(packed_bytes(device_, rows.format, rows.rows, rows.cols)));
+    pack_panels(device_, scratch.packed.data(), rows, 0, rows.rows);
+    const int64_t before = packed_bytes(device_, rows.format, task.first_row, rows.cols);
+    device.upload(packing.to.data + before, scratch.packed.data(), static_cast<int64_t>(scratch.packed.size()));
+  }
+  if (packing.tensor == nullptr) return;
+  const int64_t row_bytes = stored_row_bytes(*packing.scheme, packing.to.cols);
   const int64_t first = (packing.first_row + task.first_row) * row_bytes;
   checkpoint_.drop(packing.tensor->bytes.subspan(static_cast<size_t>(first), static_cast<size_t>(task.stored_bytes)));
 }

@@ -2,6 +2,7 @@
 // is to be filled; fill() then does all the work in parallel. Thread: the loading one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "checkpoint/source.h"
 #include "model/weights.h"
+#include "tensor/device.h"
 #include "tensor/queue.h"
 
 namespace quern {
@@ -33,22 +35,23 @@ class WeightStore final : public Weights {
   int64_t bytes() const { return used_; }
   /// An error that names a tensor of the layers that the model did not ask for: it would be computed without it.
   Status check_all_used(int layers, std::string_view architecture) const;
-  /// Converts and packs everything that was asked for.
-  void fill(int threads, const std::function<void(double)>& progress);
+  /// Converts and packs everything that was asked for into the memory of `device`.
+  void fill(Device& device, int threads, const std::function<void(double)>& progress);
 
  private:
   /// Rows of a stored tensor that become one packed weight.
   struct Packing {
-    const StoredTensor* tensor;
+    const StoredTensor* tensor;  // null: invented
     const Scheme* scheme;
     int64_t first_row;
     Weight to;
   };
   struct Vector {
-    const StoredTensor* tensor;
+    const StoredTensor* tensor;  // null: invented, all of them `offset`
     const Scheme* scheme;
     float offset;
-    std::span<float> to;
+    int32_t size;
+    std::byte* to;
   };
   struct Constant {
     std::vector<float> values;
@@ -64,6 +67,7 @@ class WeightStore final : public Weights {
   struct Scratch {
     std::vector<std::byte> data;
     std::vector<std::byte> scales;
+    std::vector<std::byte> packed;
   };
 
   const StoredTensor* find(std::string_view name) const;
@@ -71,7 +75,20 @@ class WeightStore final : public Weights {
   Result<Weight> add_packing(const StoredTensor& tensor, std::span<const int64_t> shape, int64_t first_row, int rows);
   std::byte* take(int64_t bytes);
   std::vector<Task> tasks() const;
-  void pack(const Task& task, Scratch& scratch) const;
+  /// Rows of random values in a format, of which invented weights are made.
+  struct RowPool {
+    FormatId format;
+    int32_t cols;
+    std::vector<std::byte> data, scales;
+  };
+
+  Weight add_packed(const StoredTensor* tensor, const Scheme* scheme, FormatId format, int64_t first_row,
+                    std::array<int32_t, 2> size);
+  const RowPool& pool_of(const Packing& packing) const;
+  void make_pools();
+  void fill_vectors(Device& device) const;
+  void read_rows(const Task& task, Scratch& scratch) const;
+  void pack(Device& device, const Task& task, Scratch& scratch) const;
 
   const Checkpoint& checkpoint_;
   DeviceKind device_;
@@ -81,6 +98,7 @@ class WeightStore final : public Weights {
   std::vector<Packing> packings_;
   std::vector<Vector> vectors_;
   std::vector<Constant> constants_;
+  std::vector<RowPool> pools_;
 };
 
 }  // namespace quern

@@ -58,9 +58,15 @@ class Checkpoint {
   virtual Result<std::optional<StoredVocabulary>> vocabulary() const = 0;
   /// These bytes of a tensor are not read again: their pages need not count twice while a model is loaded.
   virtual void drop(std::span<const std::byte> bytes) const = 0;
+  /// A checkpoint without weights (invented_checkpoint): any tensor is there, with random values in this format.
+  virtual std::optional<FormatId> invented() const { return std::nullopt; }
   /// An error when a file was written or cut short since it was opened. Asked after everything was read.
   virtual Status check_unchanged() const { return {}; }
 };
+
+/// A config.json, or a directory with one, and no weights: for measuring. Values are normal with a deviation of 0.02,
+/// norms 1, biases 0.
+Result<std::unique_ptr<Checkpoint>> invented_checkpoint(const std::string& path, FormatId format);
 
 /// How a stored type becomes a runtime format. Self-registered in checkpoint/schemes/.
 struct Scheme {

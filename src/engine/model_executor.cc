@@ -1,18 +1,23 @@
 #include "engine/model_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <fmt/format.h>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "base/channel.h"
 #include "base/clock.h"
+#include "engine/graphs.h"
 #include "engine/rows.h"
 #include "engine/sampler.h"
 #include "ops/copy_pages.h"
+#include "ops/rows.h"
 
 namespace quern {
 namespace {
@@ -23,43 +28,79 @@ int32_t pages_per_row(const ModelExecutorOptions& options) {
 
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Sizes of what the executor takes from its one block, in order.
+/// Sizes of what the executor takes from its block of device memory, and of what it takes from host memory, in order.
 struct Parts {
-  int64_t stage, tables, copies, arena;
-  int64_t total() const { return stage + tables + copies + arena; }
+  int64_t stage, lists, next, tables, arena;
+  int64_t host_stage, host_lists, host_sampler;
+  int64_t total() const { return stage + lists + next + tables + arena; }
+  int64_t host_total() const { return host_stage + host_lists + host_sampler; }
 };
 
-Parts parts_of(const Decoder& decoder, Queue queue, const ModelExecutorOptions& options) {
+Parts parts_of(const Decoder& decoder, Device& device, const ModelExecutorOptions& options) {
   const auto groups = static_cast<int64_t>(options.kv.groups.size());
-  const StepShape most{options.max_tokens, options.rows, options.rows};
-  return {align(StepStage::bytes(options.max_tokens, options.rows)),
-          align(groups * options.rows * pages_per_row(options) * dtype_bytes(Dtype::i32)),
-          align(2 * int64_t{options.rows} * dtype_bytes(Dtype::i32)),
-          align(decoder.activation_bytes(queue, most, pages_per_row(options) * options.kv.page_tokens) +
-                sample_scratch_bytes(options.rows, options.vocab))};
+  const int32_t segments = Graphs::padded(options.rows);
+  const int32_t tokens = std::max(options.max_tokens, segments);
+  const StepShape most{tokens, segments, segments};
+  const int32_t positions = pages_per_row(options) * options.kv.page_tokens;
+  Parts parts{};
+  parts.stage = align(StepStage::bytes(tokens, segments));
+  parts.lists = align(TableStage::bytes);
+  parts.next = align(int64_t{options.rows} * dtype_bytes(Dtype::i32));
+  parts.tables = align(groups * options.rows * pages_per_row(options) * dtype_bytes(Dtype::i32));
+  parts.arena = align(decoder.activation_bytes(device.queue(), options.activations, most, positions) +
+                      sample_scratch_bytes(segments, options.vocab));
+  parts.host_stage = align(StepStage::host_bytes(tokens, segments));
+  parts.host_lists = align(TableStage::host_bytes);
+  parts.host_sampler = align(Sampler::host_bytes(device, options.rows, options.vocab));
+  return parts;
 }
+
+/// What an executor holds of its device.
+struct ExecutorMemory {
+  std::byte* block = nullptr;
+  std::byte* host = nullptr;
+  std::byte* pool = nullptr;
+};
+
+/// How often a waiting executor looks whether the step in flight is done.
+constexpr std::chrono::microseconds poll{50};
 
 /// Thread: executor, but for submit(), provide() and the destructor.
 class ModelExecutor final : public Executor {
  public:
-  ModelExecutor(const Decoder& decoder, Device& device, const ModelExecutorOptions& options, std::byte* block,
-                std::byte* pool)
+  ModelExecutor(const Decoder& decoder, Device& device, const ModelExecutorOptions& options, const Parts& parts,
+                const ExecutorMemory& memory)
       : decoder_(decoder),
         device_(device),
         options_(options),
-        parts_(parts_of(decoder, device.queue(), options)),
-        block_(block),
+        memory_(memory),
+        arena_begin_(memory.block + parts.total() - parts.arena),
+        arena_bytes_(parts.arena),
         rows_(static_cast<size_t>(options.rows)),
-        stage_(block, options.max_tokens, options.rows),
-        arena_(block + parts_.stage + parts_.tables + parts_.copies, parts_.arena),
-        sampler_(options.rows, options.vocab) {
-    cache_.pool = pool;
+        stage_(memory.block, memory.host, std::max(options.max_tokens, Graphs::padded(options.rows)),
+               Graphs::padded(options.rows)),
+        lists_(memory.block + parts.stage, memory.host + parts.host_stage),
+        next_(Tensor::dense(memory.block + parts.stage + parts.lists, Dtype::i32, options.rows)),
+        arena_(arena_begin_, arena_bytes_),
+        sampler_(device, memory.host + parts.host_stage + parts.host_lists, options.rows, options.vocab, next_) {
+    cache_.pool = memory.pool;
     cache_.layout = options.kv;
     cache_.dtype = options.kv_dtype;
     const int32_t pages = pages_per_row(options);
-    for (size_t group = 0; group < options.kv.groups.size(); ++group) {
-      const int64_t offset = static_cast<int64_t>(group) * options.rows * pages * dtype_bytes(Dtype::i32);
-      cache_.tables.push_back(Tensor::dense(block + parts_.stage + offset, Dtype::i32, options.rows, pages));
+    const auto groups = static_cast<int32_t>(options.kv.groups.size());
+    std::byte* const tables = memory.block + parts.stage + parts.lists + parts.next;
+    all_tables_ = Tensor::dense(tables, Dtype::i32, groups * options.rows * pages);
+    for (int32_t group = 0; group < groups; ++group) {
+      const int64_t offset = int64_t{group} * options.rows * pages * dtype_bytes(Dtype::i32);
+      cache_.tables.push_back(Tensor::dense(tables + offset, Dtype::i32, options.rows, pages));
+    }
+    if (options.capture) {
+      graphs_.emplace(device, [this](Queue queue, const StepShape& shape) {
+        Arena arena(arena_begin_, arena_bytes_);
+        Exec exec = exec_of(queue, arena);
+        const Tensor logits = forward(exec, shape);
+        return Graphs::Outcome{logits, arena.used()};
+      });
     }
   }
 
@@ -71,15 +112,13 @@ class ModelExecutor final : public Executor {
     }
     masks_ready_.notify_all();
     if (thread_.joinable()) thread_.join();
-    device_.release(block_);
-    device_.release(cache_.pool);
+    graphs_.reset();
+    for (std::byte* const block : {memory_.block, memory_.pool, memory_.host}) device_.release(block);
   }
 
   void on_result(std::function<void(StepResult)> deliver) override {
     deliver_ = std::move(deliver);
-    thread_ = std::thread([this] {
-      while (auto plan = plans_.receive()) deliver_(run(*plan));
-    });
+    thread_ = std::thread([this] { run(); });
   }
 
   void submit(StepPlan plan) override { plans_.try_send(std::move(plan)); }
@@ -94,36 +133,109 @@ class ModelExecutor final : public Executor {
   }
 
  private:
-  StepResult run(const StepPlan& plan) {
-    StepResult result;
-    result.step = plan.step;
-    const int64_t start = now_us();
-    if (lost_.empty()) {
-      try {
-        result.slices = compute(plan);
-      } catch (const DeviceLost& lost) {
-        lost_ = lost.reason;
-      }
+  /// The forward half of a step is queued while the one before it still runs; its sample half when the results of that
+  /// one are known, which is before its logits are.
+  void run() {
+    while (true) {
+      std::optional<StepPlan> plan = next_plan();
+      if (!plan && !pending_) return;
+      const bool ahead = plan && pending_ && can_go_ahead();
+      Tensor logits;
+      if (ahead) logits = guard([&] { return begin(*plan); });
+      if (pending_) finish();
+      if (!plan) continue;
+      started_us_ = now_us();
+      if (!ahead) logits = guard([&] { return begin(*plan); });
+      guard([&] {
+        Exec exec = exec_of(device_.queue(), arena_);
+        sampler_.begin(exec, logits, *plan, rows_, stage_, wait_for_masks(*plan));
+      });
+      pending_ = std::move(plan);
     }
-    if (!lost_.empty()) result.device_error = lost_;
-    result.device_us = now_us() - start;
-    return result;
   }
 
-  std::vector<SliceResult> compute(const StepPlan& plan) {
-    Exec exec{device_.queue(), arena_, options_.trace};
-    const Arena::Scope scope(arena_);
+  /// The next plan; nothing when the step in flight is done first, or when there will be none.
+  std::optional<StepPlan> next_plan() {
+    if (!pending_) return plans_.receive();
+    while (true) {
+      if (!lost_.empty() || sampler_.done()) return plans_.try_receive();
+      if (auto plan = plans_.receive_until(std::chrono::steady_clock::now() + poll)) return plan;
+      if (plans_.closed()) return std::nullopt;
+    }
+  }
+
+  /// Guesses leave it open where a row goes on.
+  bool can_go_ahead() {
+    if (!lost_.empty() || sampler_.done()) return false;
+    return std::none_of(pending_->slices.begin(), pending_->slices.end(),
+                        [](const Slice& slice) { return !slice.drafts.empty(); });
+  }
+
+  /// A device that died stays dead: nothing is put into its queue any more.
+  template <typename Work>
+  std::invoke_result_t<Work> guard(Work&& work) {
+    using Made = std::invoke_result_t<Work>;
+    if (graphs_ && lost_.empty()) lost_ = graphs_->error();
+    if (!lost_.empty()) return Made();
+    try {
+      return work();
+    } catch (const DeviceLost& lost) {
+      lost_ = lost.reason;
+      return Made();
+    }
+  }
+
+  void finish() {
+    StepResult result;
+    result.step = pending_->step;
+    guard([&] {
+      Exec exec = exec_of(device_.queue(), arena_);
+      result.slices = sampler_.finish(exec, *pending_, rows_);
+      advance(*pending_, result.slices);
+    });
+    if (!lost_.empty()) result.device_error = lost_;
+    result.device_us = now_us() - started_us_;
+    pending_.reset();
+    deliver_(std::move(result));
+  }
+
+  Exec exec_of(Queue queue, Arena& arena) const {
+    Exec exec{queue, arena, options_.trace};
+    exec.activations = options_.activations;
+    return exec;
+  }
+
+  /// Queues the forward half; the step's logits.
+  Tensor begin(const StepPlan& plan) {
+    Exec exec = exec_of(device_.queue(), arena_);
+    arena_ = Arena(arena_begin_, arena_bytes_);
     apply(plan, exec);
-    stage_.fill(plan, rows_);
+    const bool decodes = std::all_of(plan.slices.begin(), plan.slices.end(),
+                                     [](const Slice& slice) { return slice.decoding() && slice.count == 1; });
+    const auto count = static_cast<int32_t>(plan.slices.size());
+    const bool captured = graphs_ && decodes && options_.trace == nullptr;
+    stage_.fill(plan, rows_, captured ? Graphs::padded(count) : 0);
     stage_.copy_to(device_);
-    Step step{exec, stage_.shape(), stage_.inputs(), cache_};
+    for (const Slice& slice : plan.slices) {
+      Row& row = rows_[static_cast<size_t>(index(slice.row))];
+      if (!slice.decoding()) row.length = slice.begin + slice.count;
+      if (slice.decoding() && slice.drafts.empty()) ++row.length;
+    }
+    if (captured) {
+      if (const Graphs::Outcome* outcome = graphs_->launch(stage_.shape())) {
+        arena_.take(outcome->arena_bytes);
+        return outcome->logits;
+      }
+    }
+    return forward(exec, stage_.shape());
+  }
+
+  /// Depends on the shape alone.
+  Tensor forward(Exec& exec, const StepShape& shape) const {
+    Step step{exec, shape, StepStage::inputs(memory_.block, shape), cache_};
+    take_next_tokens(exec, step.inputs.tokens, next_);
     const Tensor hidden = decoder_.forward(step);
-    Tensor logits;
-    if (step.shape.outputs > 0) logits = decoder_.logits(step, hidden);
-    const StepMaskWords masks = wait_for_masks(plan);
-    std::vector<SliceResult> results = sampler_.sample(exec, logits, plan, rows_, stage_, masks);
-    advance(plan, results);
-    return results;
+    return shape.outputs > 0 ? decoder_.logits(step, hidden) : Tensor{};
   }
 
   /// Rows that start, pages they get, and pages that are copied.
@@ -133,35 +245,19 @@ class ModelExecutor final : public Executor {
       row = {start.request, start.tokens, 0};
       sampler_.start(start.row, *start.request, row.tokens);
     }
+    std::vector<std::pair<int32_t, int32_t>> pairs;
     for (const PageGrant& grant : plan.pages) {
       const auto page = index(grant.page);
-      const Tensor& table = cache_.tables[static_cast<size_t>(grant.group)];
-      CHECK(page >= 0 && page < options_.pages && grant.index < table.dims[1]);
-      device_.copy_in(reinterpret_cast<std::byte*>(table.row<int32_t>(index(grant.row)) + grant.index),
-                      reinterpret_cast<const std::byte*>(&page), sizeof page);
+      const int32_t pages = cache_.tables[0].dims[1];
+      CHECK(page >= 0 && page < options_.pages && grant.index < pages);
+      pairs.emplace_back((grant.group * options_.rows + index(grant.row)) * pages + grant.index, page);
     }
-    for (size_t begin = 0; begin < plan.copies.size(); begin += static_cast<size_t>(options_.rows)) {
-      const size_t count = std::min(plan.copies.size() - begin, static_cast<size_t>(options_.rows));
-      copy(exec, std::span(plan.copies).subspan(begin, count));
-    }
-  }
-
-  void copy(Exec& exec, std::span<const PageCopy> copies) {
-    const auto count = static_cast<int32_t>(copies.size());
-    const int64_t bytes = count * int64_t{dtype_bytes(Dtype::i32)};
-    std::byte* at = block_ + parts_.stage + parts_.tables;
-    const Tensor from = Tensor::dense(at, Dtype::i32, count);
-    const Tensor to = Tensor::dense(at + parts_.copies / 2 / 4 * 4, Dtype::i32, count);
-    std::vector<int32_t> sources;
-    std::vector<int32_t> targets;
-    for (const PageCopy& page : copies) {
-      sources.push_back(index(page.from));
-      targets.push_back(index(page.to));
-    }
-    device_.copy_in(from.data, reinterpret_cast<const std::byte*>(sources.data()), bytes);
-    device_.copy_in(to.data, reinterpret_cast<const std::byte*>(targets.data()), bytes);
-    copy_pages(exec, cache_.pool, options_.kv.page_bytes, from, to);
-    device_.wait();
+    lists_.each_part(device_, pairs,
+                     [&](Tensor places, Tensor values) { set_entries(exec, all_tables_, places, values); });
+    pairs.clear();
+    for (const PageCopy& copy : plan.copies) pairs.emplace_back(index(copy.from), index(copy.to));
+    lists_.each_part(device_, pairs,
+                     [&](Tensor from, Tensor to) { copy_pages(exec, cache_.pool, options_.kv.page_bytes, from, to); });
   }
 
   StepMaskWords wait_for_masks(const StepPlan& plan) {
@@ -174,14 +270,13 @@ class ModelExecutor final : public Executor {
     return masks;
   }
 
-  /// Moves every row to where the step has brought it.
+  /// Rows learn what was sampled.
   void advance(const StepPlan& plan, const std::vector<SliceResult>& results) {
     for (size_t i = 0; i < plan.slices.size(); ++i) {
       const Slice& slice = plan.slices[i];
       Row& row = rows_[static_cast<size_t>(index(slice.row))];
-      const auto made = static_cast<int32_t>(results[i].tokens.size());
-      // Of a decoding slice only the tokens whose guess was right stay in the pages.
-      row.length = slice.decoding() ? row.length + std::max(made, 1) : slice.begin + slice.count;
+      // Of the guesses only those that were right stay in the pages.
+      if (!slice.drafts.empty()) row.length += std::max(static_cast<int32_t>(results[i].tokens.size()), 1);
       row.tokens.insert(row.tokens.end(), results[i].tokens.begin(), results[i].tokens.end());
     }
   }
@@ -189,13 +284,20 @@ class ModelExecutor final : public Executor {
   const Decoder& decoder_;
   Device& device_;
   const ModelExecutorOptions options_;
-  const Parts parts_;
-  std::byte* block_;
+  const ExecutorMemory memory_;
+  std::byte* const arena_begin_;
+  const int64_t arena_bytes_;
   KvCache cache_;
+  Tensor all_tables_;  // those of all groups, as one axis
   std::vector<Row> rows_;
   StepStage stage_;
+  TableStage lists_;
+  Tensor next_;  // [rows] i32: the last token of every row
   Arena arena_;
   Sampler sampler_;
+  std::optional<Graphs> graphs_;
+  std::optional<StepPlan> pending_;  // its sample half is queued
+  int64_t started_us_ = 0;
   std::string lost_;
   std::function<void(StepResult)> deliver_;
   Channel<StepPlan> plans_;
@@ -208,19 +310,30 @@ class ModelExecutor final : public Executor {
 
 }  // namespace
 
-int64_t model_executor_bytes(const Decoder& decoder, Queue queue, const ModelExecutorOptions& options) {
-  return parts_of(decoder, queue, options).total();
+int64_t model_executor_bytes(const Decoder& decoder, Device& device, const ModelExecutorOptions& options) {
+  return parts_of(decoder, device, options).total();
 }
 
 Result<std::unique_ptr<Executor>> make_model_executor(const Decoder& decoder, Device& device,
                                                       const ModelExecutorOptions& options) {
-  ASSIGN_OR_RETURN(std::byte* const block, device.allocate(model_executor_bytes(decoder, device.queue(), options)));
+  const Parts parts = parts_of(decoder, device, options);
+  ExecutorMemory memory;
+  const auto give_back = [&](Error error) {
+    for (std::byte* const block : {memory.block, memory.host, memory.pool}) {
+      if (block != nullptr) device.release(block);
+    }
+    return error;
+  };
+  auto block = device.allocate(parts.total());
+  if (!block.ok()) return give_back(std::move(block).error());
+  memory.block = *block;
+  auto host = device.allocate_host(parts.host_total());
+  if (!host.ok()) return give_back(std::move(host).error());
+  memory.host = *host;
   auto pool = device.allocate(int64_t{options.pages} * options.kv.page_bytes);
-  if (!pool.ok()) {
-    device.release(block);
-    return std::move(pool).error();
-  }
-  return std::unique_ptr<Executor>(std::make_unique<ModelExecutor>(decoder, device, options, block, *pool));
+  if (!pool.ok()) return give_back(std::move(pool).error());
+  memory.pool = *pool;
+  return std::unique_ptr<Executor>(std::make_unique<ModelExecutor>(decoder, device, options, parts, memory));
 }
 
 }  // namespace quern

@@ -19,12 +19,14 @@ struct ModelExecutorOptions {
   int32_t vocab = 0;
   KvLayout kv;
   Dtype kv_dtype = Dtype::f16;
+  Dtype activations = Dtype::f32;
+  bool capture = false;    // steps that come often become one launch, where the device can
   Trace* trace = nullptr;  // watches every kernel
 };
 
 /// Device bytes the executor takes beside weights and KV pages: activations, logits, step inputs, page tables. Exact;
 /// `decoder` may be that of a plan.
-int64_t model_executor_bytes(const Decoder& decoder, Queue queue, const ModelExecutorOptions& options);
+int64_t model_executor_bytes(const Decoder& decoder, Device& device, const ModelExecutorOptions& options);
 
 /// Takes all its memory now. `decoder` and `device` outlive it.
 Result<std::unique_ptr<Executor>> make_model_executor(const Decoder& decoder, Device& device,

@@ -1,6 +1,8 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 
 namespace quern {
 namespace {
@@ -22,7 +24,44 @@ TokenLogprobs logprobs_of(const Sampled& sampled) {
   return logprobs;
 }
 
+int64_t rounded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+
+int64_t fixed_bytes(int32_t rows) {
+  return rounded(rows * static_cast<int64_t>(sizeof(SampleRow) + sizeof(Sampled) + sizeof(int32_t)));
+}
+
+/// Room for what any one row can carry (counts and biases of every token, masks, bans), and for many ordinary ones.
+int64_t payload_bytes(const Device& device, int32_t vocab) {
+  return device.host_addressable() ? 0 : (int64_t{4} << 20) + 32 * int64_t{vocab};
+}
+
+int64_t payload_of(const SampleRow& row) {
+  return rounded(static_cast<int64_t>(row.counts.size_bytes())) +
+         rounded(static_cast<int64_t>(row.biases.size_bytes())) +
+         rounded(static_cast<int64_t>(row.banned.size_bytes())) +
+         rounded(static_cast<int64_t>(row.allowed.size_bytes()));
+}
+
 }  // namespace
+
+Sampler::Sampler(Device& device, std::byte* host, int32_t rows, int32_t vocab, Tensor next)
+    : device_(device),
+      vocab_(vocab),
+      next_(next),
+      wanted_(reinterpret_cast<SampleRow*>(host)),
+      sampled_(reinterpret_cast<Sampled*>(host + rows * int64_t{sizeof(SampleRow)})),
+      row_ids_(reinterpret_cast<int32_t*>(sampled_ + rows)),
+      payload_(host + fixed_bytes(rows)),
+      payload_bytes_(payload_bytes(device, vocab)),
+      counts_(static_cast<size_t>(rows)),
+      ending_(static_cast<size_t>(rows)) {
+  std::uninitialized_default_construct_n(wanted_, rows);
+  std::uninitialized_default_construct_n(sampled_, rows);
+}
+
+int64_t Sampler::host_bytes(const Device& device, int32_t rows, int32_t vocab) {
+  return fixed_bytes(rows) + payload_bytes(device, vocab);
+}
 
 void Sampler::start(RowId row, const Request& request, std::span<const int32_t> tokens) {
   TokenCounts& counts = counts_[static_cast<size_t>(index(row))];
@@ -33,63 +72,90 @@ void Sampler::start(RowId row, const Request& request, std::span<const int32_t> 
   for (const int32_t token : tokens.subspan(prompt)) counts.add_output(token);
 }
 
-std::vector<SliceResult> Sampler::sample(Exec& exec, Tensor logits, const StepPlan& plan, const std::vector<Row>& rows,
-                                         const StepStage& stage, const StepMaskWords& masks) {
-  std::vector<SliceResult> results(plan.slices.size());
-  std::vector<size_t> active;  // slices that have a token to choose
+void Sampler::begin(Exec& exec, Tensor logits, const StepPlan& plan, std::span<const Row> rows, const StepStage& stage,
+                    StepMaskWords masks) {
+  logits_ = logits;
+  masks_ = std::move(masks);
+  results_.assign(plan.slices.size(), {});
+  places_.clear();
+  active_.clear();
+  round_ = 0;
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     const Slice& slice = plan.slices[i];
-    const auto mask = masks.find(index(slice.row));
-    if (slice.masked && (mask == masks.end() || !mask->second)) {
-      results[i].error = "the constraint of the request refused its last token";
+    places_.push_back({stage.first_output()[i], stage.length_after(i) - (slice.decoding() ? slice.count - 1 : 0)});
+    const auto mask = masks_.find(index(slice.row));
+    if (slice.masked && (mask == masks_.end() || !mask->second)) {
+      results_[i].error = "the constraint of the request refused its last token";
     } else if (slice.finishes_prompt_output) {
-      results[i].error = "this model computes no pooled output";
+      results_[i].error = "this model computes no pooled output";
     } else if (slice.samples) {
-      active.push_back(i);
+      active_.push_back(i);
     }
   }
+  start_round(exec, plan, rows);
+}
+
+std::vector<SliceResult> Sampler::finish(Exec& exec, const StepPlan& plan, std::span<const Row> rows) {
   // One round for each token a slice can add: a guess counts only if the round before chose it.
-  for (int32_t round = 0; !active.empty(); ++round) {
-    std::vector<SampleRow> wanted;
-    std::vector<int32_t> at;
-    for (const size_t i : active) {
-      const Slice& slice = plan.slices[i];
-      const int32_t output = stage.first_output()[i] + round;
-      const int32_t position = stage.length_after(i) - (slice.decoding() ? slice.count - 1 - round : 0);
-      wanted.push_back(sample_row(slice, rows[static_cast<size_t>(index(slice.row))], results[i], masks, position));
-      at.push_back(output);
-    }
-    std::vector<Sampled> sampled = sample_outputs(exec, logits, at, wanted);
-    std::vector<size_t> going_on;
-    for (size_t k = 0; k < active.size(); ++k) {
-      const Slice& slice = plan.slices[active[k]];
-      keep(slice, *rows[static_cast<size_t>(index(slice.row))].request, sampled[k], &results[active[k]]);
-      const bool guessed = static_cast<size_t>(round) < slice.drafts.size() &&
-                           slice.drafts[static_cast<size_t>(round)] == sampled[k].token;
-      if (guessed) going_on.push_back(active[k]);
-    }
-    active = std::move(going_on);
+  device_.wait_for(mark_);
+  for (end_round(plan, rows); !active_.empty(); end_round(plan, rows)) {
+    start_round(exec, plan, rows);
+    device_.wait_for(mark_);
   }
-  return results;
+  return std::move(results_);
 }
 
-std::vector<Sampled> Sampler::sample_outputs(Exec& exec, Tensor logits, std::span<const int32_t> at,
-                                             std::span<const SampleRow> wanted) {
-  std::vector<Sampled> sampled(at.size());
-  // Runs of neighbouring outputs are one call; without drafts that is all of them.
-  for (size_t begin = 0; begin < at.size();) {
-    size_t end = begin + 1;
-    while (end < at.size() && at[end] == at[end - 1] + 1) ++end;
-    const auto count = static_cast<int32_t>(end - begin);
-    quern::sample(exec, logits.rows(at[begin], count), wanted.subspan(begin, end - begin),
-                  std::span(sampled).subspan(begin, end - begin));
-    begin = end;
+void Sampler::start_round(Exec& exec, const StepPlan& plan, std::span<const Row> rows) {
+  payload_used_ = 0;
+  size_t begin = 0;
+  for (size_t k = 0; k < active_.size(); ++k) {
+    const size_t i = active_[k];
+    const Slice& slice = plan.slices[i];
+    row_ids_[k] = index(slice.row);
+    wanted_[k] =
+        sample_row(slice, rows[static_cast<size_t>(index(slice.row))], results_[i], places_[i].position + round_);
+    if (device_.host_addressable()) continue;
+    if (payload_used_ + payload_of(wanted_[k]) > payload_bytes_) {
+      // What these rows carry is more than fits at once: the rows before go first.
+      sample_run(exec, begin, k);
+      device_.wait();
+      begin = k;
+      payload_used_ = 0;
+    }
+    share(&wanted_[k]);
   }
-  return sampled;
+  sample_run(exec, begin, active_.size());
+  mark_ = device_.mark();
 }
 
-SampleRow Sampler::sample_row(const Slice& slice, const Row& row, const SliceResult& so_far, const StepMaskWords& masks,
-                              int32_t position) {
+/// Neighbouring outputs are one call; without drafts that is all of them.
+void Sampler::sample_run(Exec& exec, size_t begin, size_t end) {
+  const auto output = [&](size_t k) { return places_[active_[k]].output + round_; };
+  for (size_t first = begin; first < end;) {
+    size_t last = first + 1;
+    while (last < end && output(last) == output(last - 1) + 1) ++last;
+    const size_t count = last - first;
+    const std::span<Sampled> sampled(sampled_ + first, count);
+    quern::sample(exec, logits_.rows(output(first), static_cast<int32_t>(count)), {wanted_ + first, count}, sampled);
+    keep_next_tokens(exec, sampled, row_ids_ + first, next_);
+    first = last;
+  }
+}
+
+void Sampler::end_round(const StepPlan& plan, std::span<const Row> rows) {
+  std::vector<size_t> going_on;
+  for (size_t k = 0; k < active_.size(); ++k) {
+    const Slice& slice = plan.slices[active_[k]];
+    keep(slice, *rows[static_cast<size_t>(index(slice.row))].request, sampled_[k], &results_[active_[k]]);
+    const bool guessed = static_cast<size_t>(round_) < slice.drafts.size() &&
+                         slice.drafts[static_cast<size_t>(round_)] == sampled_[k].token;
+    if (guessed) going_on.push_back(active_[k]);
+  }
+  active_ = std::move(going_on);
+  ++round_;
+}
+
+SampleRow Sampler::sample_row(const Slice& slice, const Row& row, const SliceResult& so_far, int32_t position) {
   const Request& request = *row.request;
   const SamplingParams& sampling = request.sampling;
   SampleRow wanted;
@@ -107,8 +173,25 @@ SampleRow Sampler::sample_row(const Slice& slice, const Row& row, const SliceRes
   wanted.biases = sampling.logit_bias;
   const auto generated = static_cast<int32_t>(row.tokens.size() - request.prompt.size() + so_far.tokens.size());
   if (generated < request.min_tokens) wanted.banned = ending_tokens(slice.row, request);
-  if (slice.masked) wanted.allowed = *masks.at(index(slice.row));
+  if (slice.masked) wanted.allowed = *masks_.at(index(slice.row));
   return wanted;
+}
+
+/// Moves what the row points to into memory that the device reads.
+void Sampler::share(SampleRow* row) {
+  row->counts = shared(row->counts);
+  row->biases = shared(row->biases);
+  row->banned = shared(row->banned);
+  row->allowed = shared(row->allowed);
+}
+
+template <typename T>
+std::span<const T> Sampler::shared(std::span<const T> values) {
+  if (values.empty()) return {};
+  std::byte* const to = payload_ + payload_used_;
+  std::memcpy(to, values.data(), values.size_bytes());
+  payload_used_ += rounded(static_cast<int64_t>(values.size_bytes()));
+  return {reinterpret_cast<const T*>(to), values.size()};
 }
 
 std::span<const int32_t> Sampler::ending_tokens(RowId row, const Request& request) {

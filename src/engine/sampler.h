@@ -10,6 +10,7 @@
 #include "engine/plan.h"
 #include "engine/rows.h"
 #include "ops/sample.h"
+#include "tensor/device.h"
 #include "tensor/tensor.h"
 
 namespace quern {
@@ -17,28 +18,62 @@ namespace quern {
 /// Masks of a step by row; a row whose mask failed has nothing.
 using StepMaskWords = std::map<int32_t, std::optional<TokenMask::Words>>;
 
+/// One step at a time: begin() queues the choice of every slice's next token, finish() waits for it. Between the two
+/// the step's logits and the rows stay as they are.
 class Sampler {
  public:
-  Sampler(int32_t rows, int32_t vocab)
-      : vocab_(vocab), counts_(static_cast<size_t>(rows)), ending_(static_cast<size_t>(rows)) {}
+  /// `host` is memory as of Device::allocate_host, of host_bytes(). `next` holds the last token of every row, on the
+  /// device.
+  Sampler(Device& device, std::byte* host, int32_t rows, int32_t vocab, Tensor next);
+  static int64_t host_bytes(const Device& device, int32_t rows, int32_t vocab);
 
   /// A row begins with these tokens; what lies behind the request's prompt was generated before.
   void start(RowId row, const Request& request, std::span<const int32_t> tokens);
 
+  /// The rows know all tokens of earlier steps.   logits: [outputs, vocab], or none when no slice samples
+  void begin(Exec& exec, Tensor logits, const StepPlan& plan, std::span<const Row> rows, const StepStage& stage,
+             StepMaskWords masks);
+  /// Whether finish() would not wait.
+  bool done() { return device_.done(mark_); }
   /// One result per slice. A decoding slice with drafts keeps those that sampling itself would have chosen, and the
-  /// token after them.   logits: [outputs, vocab], or none when no slice samples
-  std::vector<SliceResult> sample(Exec& exec, Tensor logits, const StepPlan& plan, const std::vector<Row>& rows,
-                                  const StepStage& stage, const StepMaskWords& masks);
+  /// token after them.
+  std::vector<SliceResult> finish(Exec& exec, const StepPlan& plan, std::span<const Row> rows);
 
  private:
-  std::vector<Sampled> sample_outputs(Exec& exec, Tensor logits, std::span<const int32_t> at,
-                                      std::span<const SampleRow> wanted);
-  SampleRow sample_row(const Slice& slice, const Row& row, const SliceResult& so_far, const StepMaskWords& masks,
-                       int32_t position);
+  /// Where a slice's outputs are, and the position of what its first one gives.
+  struct Place {
+    int32_t output = 0;
+    int32_t position = 0;
+  };
+
+  void start_round(Exec& exec, const StepPlan& plan, std::span<const Row> rows);
+  void end_round(const StepPlan& plan, std::span<const Row> rows);
+  SampleRow sample_row(const Slice& slice, const Row& row, const SliceResult& so_far, int32_t position);
+  void sample_run(Exec& exec, size_t begin, size_t end);
+  void share(SampleRow* row);
+  template <typename T>
+  std::span<const T> shared(std::span<const T> values);
   std::span<const int32_t> ending_tokens(RowId row, const Request& request);
   void keep(const Slice& slice, const Request& request, const Sampled& sampled, SliceResult* result);
 
+  Device& device_;
   int32_t vocab_;
+  Tensor next_;
+  // Memory that the device reads and writes while a round runs, and what is used of the payload.
+  SampleRow* wanted_;
+  Sampled* sampled_;
+  int32_t* row_ids_;
+  std::byte* payload_;
+  int64_t payload_bytes_;
+  int64_t payload_used_ = 0;
+
+  Tensor logits_;
+  StepMaskWords masks_;
+  std::vector<SliceResult> results_;
+  std::vector<Place> places_;
+  std::vector<size_t> active_;  // slices of the round that runs
+  int32_t round_ = 0;
+  QueueMark mark_ = 0;
   std::vector<TokenCounts> counts_;           // by row; only kept for rows with penalties
   std::vector<std::vector<int32_t>> ending_;  // by row: its end and stop tokens, while they are banned
 };

@@ -48,24 +48,28 @@ Tensor Decoder::logits(Step& step, Tensor hidden) const {
   return scores;
 }
 
-int64_t Decoder::activation_bytes(Queue queue, const StepShape& most, int max_positions) const {
+int64_t Decoder::activation_bytes(Queue queue, Dtype activations, const StepShape& most, int max_positions) const {
+  Arena none(nowhere, 0);
+  Exec exec{queue, none};
+  exec.activations = activations;
   KvCache kv;
   kv.pool = nowhere;
   kv.layout = layout_;
   const int pages = (max_positions + layout_.page_tokens - 1) / layout_.page_tokens;
   kv.tables.assign(layout_.groups.size(), Tensor::dense(nowhere, Dtype::i32, most.segments, pages));
   // Operations may choose other ways for few tokens, so that more is not always more: small steps are measured too.
-  int64_t bytes = measure(queue, most, kv);
+  int64_t bytes = measure(exec, most, kv);
   for (int tokens = 1; tokens < most.tokens; tokens *= 2) {
     const StepShape shape{tokens, std::min(tokens, most.segments), std::min(tokens, most.outputs)};
-    bytes = std::max(bytes, measure(queue, shape, kv));
+    bytes = std::max(bytes, measure(exec, shape, kv));
   }
   return bytes;
 }
 
-int64_t Decoder::measure(Queue queue, const StepShape& shape, const KvCache& kv) const {
+int64_t Decoder::measure(const Exec& like, const StepShape& shape, const KvCache& kv) const {
   Arena arena(nowhere, std::numeric_limits<int64_t>::max());
-  Exec exec{queue, arena};
+  Exec exec{like.queue, arena};
+  exec.activations = like.activations;
   exec.measure = true;
   const Segments segments{integers(shape.segments + 1), integers(shape.segments), integers(shape.tokens)};
   Step step{exec, shape, {integers(shape.tokens), segments, integers(shape.outputs)}, kv};

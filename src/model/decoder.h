@@ -26,7 +26,7 @@ class Decoder {
 
   /// Bytes that forward and logits take of the arena for steps of at most these sizes and sequences of at most
   /// `max_positions` tokens, measured by a run that computes nothing: the same code that runs later.
-  int64_t activation_bytes(Queue queue, const StepShape& most, int max_positions) const;
+  int64_t activation_bytes(Queue queue, Dtype activations, const StepShape& most, int max_positions) const;
 
  private:
   /// x += post_norm(block(norm(x))); without a post norm the block adds to x itself.
@@ -45,7 +45,7 @@ class Decoder {
   Result<Part> load_part(const DecoderSpec& spec, const std::string& norm, const std::string& post_norm,
                          Result<std::unique_ptr<Block>> block, Weights& weights);
   void run(Step& step, const Part& part, Tensor x) const;
-  int64_t measure(Queue queue, const StepShape& shape, const KvCache& kv) const;
+  int64_t measure(const Exec& like, const StepShape& shape, const KvCache& kv) const;
 
   int dim_ = 0;
   float norm_eps_ = 0.0F;

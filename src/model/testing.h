@@ -84,7 +84,7 @@ class Sequences {
 
  private:
   std::vector<std::vector<float>> run(const StepShape& shape, const StepInputs& inputs) {
-    const int64_t bytes = decoder_.activation_bytes(device_.queue(), shape, pages_per_row_ * kv_.layout.page_tokens);
+    const int64_t bytes = decoder_.activation_bytes(device_.queue(), Dtype::f32, shape, pages_per_row_ * kv_.layout.page_tokens);
     memory_.assign(static_cast<size_t>(bytes) + 64, std::byte{0xFF});
     void* begin = memory_.data();
     size_t space = memory_.size();
@@ -95,6 +95,7 @@ class Sequences {
     std::vector<std::vector<float>> out;
     if (shape.outputs > 0) {
       const Tensor logits = decoder_.logits(step, hidden);
+      device_.wait();
       for (int i = 0; i < shape.outputs; ++i)
         out.emplace_back(logits.row<float>(i), logits.row<float>(i) + logits.dims[1]);
     }

@@ -14,4 +14,10 @@ void take_next_tokens(Exec& exec, Tensor ids, Tensor next) {
   kernels::take_next_tokens(exec, ids, next);
 }
 
+void set_entries(Exec& exec, Tensor table, Tensor places, Tensor values) {
+  CHECK(table.rank == 1 && places.rank == 1 && values.rank == 1 && places.dims[0] == values.dims[0]);
+  CHECK(table.dtype == Dtype::i32 && places.dtype == Dtype::i32 && values.dtype == Dtype::i32);
+  kernels::set_entries(exec, table, places, values);
+}
+
 }  // namespace quern

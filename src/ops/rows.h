@@ -16,7 +16,11 @@ Tensor embed(Exec& exec, const Weight& table, Tensor ids, float scale);
 /// ids: [tokens] i32   next: [rows] i32
 void take_next_tokens(Exec& exec, Tensor ids, Tensor next);
 
+/// table[places[i]] = values[i].   table, places, values: i32, one axis
+void set_entries(Exec& exec, Tensor table, Tensor places, Tensor values);
+
 namespace kernels {
+inline constinit Kernel<void(Tensor table, Tensor places, Tensor values)> set_entries{"set_entries"};
 inline constinit Kernel<void(Tensor ids, Tensor next)> take_next_tokens{"take_next_tokens"};
 inline constinit Kernel<void(Tensor y, const Weight& table, Tensor ids, float scale)> embed{"embed"};
 }  // namespace kernels

@@ -39,6 +39,8 @@ class Device {
 
   virtual DeviceKind kind() const = 0;
   virtual std::string description() const = 0;
+  /// Whether the host may read and write what allocate() gives.
+  virtual bool host_addressable() const = 0;
   virtual Queue queue() = 0;
 
   /// Zeroed, aligned to 64 bytes (2 MiB huge pages when large); an error says how much was asked and is free.

@@ -47,6 +47,7 @@ class CpuDevice final : public Device {
   std::string description() const override {
     return fmt::format("CPU, {} threads, {}", pool_.size(), isa_name(isa_in_force()));
   }
+  bool host_addressable() const override { return true; }
   Queue queue() override { return {DeviceKind::cpu, &pool_}; }
 
   Result<std::byte*> allocate(int64_t bytes) override {

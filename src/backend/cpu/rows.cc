@@ -92,6 +92,11 @@ void take_next_tokens(Queue /*queue*/, Tensor ids, Tensor next) {
   }
 }
 
+void set_entries(Queue /*queue*/, Tensor table, Tensor places, Tensor values) {
+  for (int32_t i = 0; i < places.dims[0]; ++i) table.as<int32_t>()[places.as<int32_t>()[i]] = values.as<int32_t>()[i];
+}
+
+const bool entries_added = kernels::set_entries.add(DeviceKind::cpu, Isa::QUERN_ISA, set_entries);
 const bool next_added = kernels::take_next_tokens.add(DeviceKind::cpu, Isa::QUERN_ISA, take_next_tokens);
 const bool added = kernels::embed.add(DeviceKind::cpu, Isa::QUERN_ISA, embed);
 

@@ -91,6 +91,7 @@ class CudaDevice final : public Device {
                        gibibytes(static_cast<int64_t>(properties_.totalGlobalMem)),
                        blas_ ? "with cuBLASLt" : "without cuBLASLt");
   }
+  bool host_addressable() const override { return false; }
   Queue queue() override { return {DeviceKind::cuda, &queue_, batch_invariant_}; }
 
   Result<std::byte*> allocate(int64_t bytes) override {
