@@ -5,7 +5,7 @@ PRESET ?= release
 QUERN := build/release/bin/quern
 JOBS ?= $(shell nproc)
 
-.PHONY: help run build test bench bench-peers test-models soak fuzz format check dist clean
+.PHONY: help run build test bench bench-peers test-models soak fuzz format check dist gpu-dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -56,6 +56,10 @@ check:  ## formatting, layers, headers, sizes
 
 dist: build  ## one archive with one executable that needs libc and libm only
 	@tools/dist
+
+gpu-dist:  ## build/gpu: the program and its GPU tests and benches, ready to be carried to a machine with a GPU
+	@tools/bootstrap build
+	@tools/gpu_dist
 
 clean:  ## forget all builds
 	@rm -rf build
