@@ -18,6 +18,7 @@ namespace quern {
 namespace {
 
 using testing::arg_max;
+using testing::Place;
 using testing::Sequences;
 using testing::StepPart;
 
@@ -54,18 +55,21 @@ std::string checkpoint_path(const std::string& name) {
 
 struct Case {
   std::string name;
-  Isa isa;
+  Place place;
 };
 
-void PrintTo(const Case& test, std::ostream* out) { *out << test.name << " " << isa_name(test.isa); }
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name << " " << test.place.name(); }
 
 class Golden : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     before_ = isa_in_force();
-    if (!limit_isa(GetParam().isa)) GTEST_SKIP() << "this processor has no " << isa_name(GetParam().isa);
+    device_ = GetParam().place.enter();
+    if (!device_) GTEST_SKIP() << "this machine has no " << GetParam().place.name();
   }
   void TearDown() override { limit_isa(before_); }
+
+  std::unique_ptr<Device> device_;
 
  private:
   Isa before_ = Isa::portable;
@@ -75,11 +79,9 @@ TEST_P(Golden, LogitsAndGreedyTextAreThoseOfTransformers) {
   const Expected expected = read_expected(GetParam().name);
   auto checkpoint = Checkpoint::open(checkpoint_path(GetParam().name));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-  auto device = make_device(DeviceKind::cpu, {.threads = 1});
-  ASSERT_TRUE(device.ok());
-  auto model = load_model(**checkpoint, **device);
+  auto model = load_model(**checkpoint, *device_);
   ASSERT_TRUE(model.ok()) << model.error().message;
-  Sequences sequences(**device, model->spec, model->decoder, 1, 64, Dtype::f32);
+  Sequences sequences(*device_, model->spec, model->decoder, 1, 64, Dtype::f32);
 
   auto logits = sequences.step(StepPart{0, expected.prompt, expected.positions});
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -102,16 +104,14 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (!entry.is_directory()) continue;
-    for (int isa = 0; isa < isa_levels; ++isa) {
-      all.push_back({entry.path().filename().string(), static_cast<Isa>(isa)});
-    }
+    for (const Place& place : testing::all_places()) all.push_back({entry.path().filename().string(), place});
   }
   std::sort(all.begin(), all.end(), [](const Case& a, const Case& b) { return a.name < b.name; });
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(cases()),
-                         [](const auto& test) { return test.param.name + "_" + isa_name(test.param.isa); });
+                         [](const auto& test) { return test.param.name + "_" + test.param.place.name(); });
 
 TEST(GoldenSet, HasEveryFamily) {
   for (const char* name : {"llama", "llama3_rope", "qwen2", "qwen3", "qwen3_moe", "qwen3_moe_stacked", "gemma3",

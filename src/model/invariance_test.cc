@@ -18,6 +18,7 @@
 namespace quern {
 namespace {
 
+using testing::Place;
 using testing::Sequences;
 using testing::StepPart;
 
@@ -32,22 +33,22 @@ using Plan = std::vector<std::vector<Piece>>;
 
 struct Case {
   std::string name;
-  Isa isa;
+  Place place;
 };
-void PrintTo(const Case& test, std::ostream* out) { *out << test.name << " " << isa_name(test.isa); }
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name << " " << test.place.name(); }
 
 class Invariance : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     before_ = isa_in_force();
-    if (!limit_isa(GetParam().isa)) GTEST_SKIP() << "this processor has no " << isa_name(GetParam().isa);
+    device_ = GetParam().place.enter();
+    if (!device_) GTEST_SKIP() << "this machine has no " << GetParam().place.name();
     const bool real = GetParam().name == "smollm2";
     const std::string path = real ? default_model_path().ok() ? *default_model_path() : ""
                                   : QUERN_SOURCE_DIR "/tests/golden/" + GetParam().name;
     if (path.empty()) GTEST_SKIP() << default_model_path().error().message;
     const auto checkpoint = Checkpoint::open(path);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-    device_ = make_device(DeviceKind::cpu, {.threads = 1}).value();
     auto model = load_model(**checkpoint, *device_);
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_.emplace(std::move(model).value());
@@ -132,7 +133,7 @@ TEST_P(Invariance, AllInOneStepWithAnyNumberOfThreads) {
   for (int text = 0; text < texts(); ++text) plan[0].push_back({text, length(text)});
 
   for (const int threads : {1, 2, 3}) {
-    const auto device = make_device(DeviceKind::cpu, {.threads = threads}).value();
+    const auto device = GetParam().place.enter(threads);
     expect_the_same(run(*device, plan));
   }
 }
@@ -163,15 +164,16 @@ TEST_P(Invariance, InRandomMixturesOfPromptsAndSingleTokens) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
-    for (const char* name : {"llama3_rope", "qwen3_moe", "gemma3"}) all.push_back({name, isa});
-    if (isa != Isa::portable) all.push_back({"smollm2", isa});  // quantized weights; too slow without vectors
+  for (const Place& place : testing::all_places()) {
+    for (const char* name : {"llama3_rope", "qwen3_moe", "gemma3"}) all.push_back({name, place});
+    const bool scalar = place.device == DeviceKind::cpu && place.isa == Isa::portable;
+    if (!scalar) all.push_back({"smollm2", place});  // quantized weights; too slow without vectors
   }
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Invariance, ::testing::ValuesIn(cases()),
-                         [](const auto& test) { return test.param.name + "_" + isa_name(test.param.isa); });
+                         [](const auto& test) { return test.param.name + "_" + test.param.place.name(); });
 
 }  // namespace
 }  // namespace quern

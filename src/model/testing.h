@@ -6,14 +6,37 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/decoder.h"
 #include "model/spec.h"
 #include "model/step.h"
+#include "ops/kernel.h"
 #include "tensor/device.h"
 
 namespace quern::testing {
+
+/// Where a model's test runs: the CPU at one of its instruction-set levels, or the GPU.
+struct Place {
+  DeviceKind device = DeviceKind::cpu;
+  Isa isa = Isa::portable;
+
+  std::string name() const { return device == DeviceKind::cpu ? isa_name(isa) : device_name(device); }
+  /// Its device, or null on a machine that has no such place. `threads` are the CPU's.
+  std::unique_ptr<Device> enter(int threads = 1) const {
+    if (device == DeviceKind::cpu && !limit_isa(isa)) return nullptr;
+    auto made = make_device(device, {.threads = threads});
+    return made.ok() ? std::move(*made) : nullptr;
+  }
+};
+
+inline std::vector<Place> all_places() {
+  std::vector<Place> places;
+  for (int isa = 0; isa < isa_levels; ++isa) places.push_back({DeviceKind::cpu, static_cast<Isa>(isa)});
+  places.push_back({DeviceKind::cuda, Isa::portable});
+  return places;
+}
 
 /// New tokens of one sequence in a step, and at which of them logits are wanted.
 struct StepPart {
@@ -84,7 +107,8 @@ class Sequences {
 
  private:
   std::vector<std::vector<float>> run(const StepShape& shape, const StepInputs& inputs) {
-    const int64_t bytes = decoder_.activation_bytes(device_.queue(), Dtype::f32, shape, pages_per_row_ * kv_.layout.page_tokens);
+    const int64_t bytes =
+        decoder_.activation_bytes(device_.queue(), Dtype::f32, shape, pages_per_row_ * kv_.layout.page_tokens);
     memory_.assign(static_cast<size_t>(bytes) + 64, std::byte{0xFF});
     void* begin = memory_.data();
     size_t space = memory_.size();
