@@ -48,7 +48,7 @@ Parts parts_of(const Decoder& decoder, Device& device, const ModelExecutorOption
   parts.next = align(int64_t{options.rows} * dtype_bytes(Dtype::i32));
   parts.tables = align(groups * options.rows * pages_per_row(options) * dtype_bytes(Dtype::i32));
   parts.arena = align(decoder.activation_bytes(device.queue(), options.activations, most, positions) +
-                      sample_scratch_bytes(segments, options.vocab));
+                      sample_scratch_bytes(device.queue(), segments, options.vocab));
   parts.host_stage = align(StepStage::host_bytes(tokens, segments));
   parts.host_lists = align(TableStage::host_bytes);
   parts.host_sampler = align(Sampler::host_bytes(device, options.rows, options.vocab));

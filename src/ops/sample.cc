@@ -1,16 +1,11 @@
 #include "ops/sample.h"
 
-#include <algorithm>
-
 namespace quern {
-namespace {
 
-constexpr int32_t rows_at_once = 16;
-
-}  // namespace
-
-int64_t sample_scratch_bytes(int32_t rows, int32_t vocab) {
-  return (int64_t{std::min(rows, rows_at_once)} * vocab * int64_t{sizeof(float)} + 63) / 64 * 64;
+int64_t sample_scratch_bytes(Queue queue, int32_t rows, int32_t vocab) {
+  int64_t bytes = 0;
+  kernels::sample_scratch.find(queue.kind)(queue, rows, vocab, bytes);
+  return (bytes + 63) / 64 * 64;
 }
 
 void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results) {
@@ -21,7 +16,7 @@ void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::spa
     CHECK(row.allowed.empty() || row.allowed.size() == (static_cast<size_t>(logits.dims[1]) + 31) / 32);
   }
   const Arena::Scope scope(exec.arena);
-  const Tensor scratch = exec.arena.tensor(Dtype::f32, std::min(logits.dims[0], rows_at_once), logits.dims[1]);
+  std::byte* const scratch = exec.arena.take(sample_scratch_bytes(exec.queue, logits.dims[0], logits.dims[1]));
   kernels::sample(exec, logits, rows, results, scratch);
 }
 

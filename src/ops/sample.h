@@ -64,13 +64,14 @@ void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::spa
 /// above
 void keep_next_tokens(Exec& exec, std::span<const Sampled> results, const int32_t* rows, Tensor next);
 /// What it takes from the arena meanwhile.
-int64_t sample_scratch_bytes(int32_t rows, int32_t vocab);
+int64_t sample_scratch_bytes(Queue queue, int32_t rows, int32_t vocab);
 
 namespace kernels {
-/// scratch: [n, vocab] f32: working copies of as many rows as are done at once.
 inline constinit Kernel<void(Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results,
-                             Tensor scratch)>
+                             std::byte* scratch)>
     sample{"sample"};
+/// How much scratch that takes.
+inline constinit Kernel<void(int32_t rows, int32_t vocab, int64_t& bytes)> sample_scratch{"sample_scratch"};
 inline constinit Kernel<void(std::span<const Sampled> results, const int32_t* rows, Tensor next)> keep_next_tokens{
     "keep_next_tokens"};
 }  // namespace kernels

@@ -308,14 +308,23 @@ void sample_row(Sampled& result, const float* x, int32_t count, const SampleRow&
   if (row.logprobs >= 0) add_logprobs(result, x, count, raw.value, row.logprobs);
 }
 
-void sample(Queue queue, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results, Tensor scratch) {
+constexpr int64_t rows_at_once = 16;
+
+/// A working copy of as many rows as are done at once.
+void sample_scratch(Queue /*queue*/, int32_t rows, int32_t vocab, int64_t& bytes) {
+  bytes = std::min<int64_t>(rows, rows_at_once) * vocab * static_cast<int64_t>(sizeof(float));
+}
+
+void sample(Queue queue, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results,
+            std::byte* scratch) {
   auto& pool = *static_cast<ThreadPool*>(queue.native);
-  const int64_t at_once = scratch.dims[0];
+  const int64_t at_once = std::min<int64_t>(logits.dims[0], rows_at_once);
+  auto* const copies = reinterpret_cast<float*>(scratch);
   for (int64_t first = 0; first < logits.dims[0]; first += at_once) {
     pool.parallel_for(std::min(at_once, logits.dims[0] - first), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const auto row = static_cast<size_t>(first + i);
-        sample_row(results[row], logits.row<float>(first + i), logits.dims[1], rows[row], scratch.row<float>(i));
+        sample_row(results[row], logits.row<float>(first + i), logits.dims[1], rows[row], copies + i * logits.dims[1]);
       }
     });
   }
@@ -325,6 +334,7 @@ void keep_next_tokens(Queue /*queue*/, std::span<const Sampled> results, const i
   for (size_t i = 0; i < results.size(); ++i) next.as<int32_t>()[rows[i]] = results[i].token;
 }
 
+const bool scratch_added = kernels::sample_scratch.add(DeviceKind::cpu, Isa::QUERN_ISA, sample_scratch);
 const bool next_added = kernels::keep_next_tokens.add(DeviceKind::cpu, Isa::QUERN_ISA, keep_next_tokens);
 const bool added = kernels::sample.add(DeviceKind::cpu, Isa::QUERN_ISA, sample);
 
