@@ -9,8 +9,9 @@
 
 namespace quern {
 
-/// Keys and values of one layer in the pages of its group. A page is one extent: layer, K|V, kv head, token, dim; but
-/// on the CPU dim, token for K: a score kernel there reads one dimension of sixteen keys at a time.
+/// Keys and values of one layer in the pages of its group. A page is one extent: layer, K|V, kv head, token, dim. The
+/// order within a head's [token, dim] block is the device's own: on the CPU K is dim, token, as a score kernel there
+/// reads one dimension of sixteen keys at a time; for a GPU see backend/cuda/attention_pages.cuh.
 struct PagedKv {
   std::byte* pool = nullptr;  // page p begins at pool + p * page_bytes
   int64_t page_bytes = 0;
@@ -49,24 +50,16 @@ void write_kv(Exec& exec, Tensor k, Tensor v, const PagedKv& kv, const Segments&
 /// summed in blocks and splits that begin at fixed positions, whatever else is in the step and however many threads
 /// there are (on a GPU: with a batch-invariant queue).   q: [tokens, heads * head_dim] activations   out: the same
 Tensor attention(Exec& exec, Tensor q, const PagedKv& kv, const Segments& segments, const AttentionParams& params);
-/// What it takes from the arena beside its result.
-int64_t attention_scratch_bytes(int32_t tokens, const PagedKv& kv, int32_t segments, const AttentionParams& params);
-
-/// Keys of one split: long contexts of few queries are spread over threads by splits, and merged in ascending order.
-inline constexpr int32_t attention_split_keys = 256;
-
-/// Memory for the work of a step.
-struct AttentionScratch {
-  Tensor first_items;  // [segments + 1] i32: number of the first unit of work of each segment
-  Tensor partials;     // [tokens * heads, splits, at least head_dim rounded up to 16, + 2] f32: sums of every split; or
-                       // none when there are queries enough for all threads
-};
 
 namespace kernels {
 inline constinit Kernel<void(Tensor k, Tensor v, const PagedKv& kv, const Segments& segments)> write_kv{"write_kv"};
 inline constinit Kernel<void(Tensor out, Tensor q, const PagedKv& kv, const Segments& segments,
-                             const AttentionParams& params, const AttentionScratch& scratch)>
+                             const AttentionParams& params, std::byte* scratch)>
     attention{"attention"};
+/// How much scratch that takes: no more than a bound, however many tokens there are and however long the rows.
+inline constinit Kernel<void(Tensor q, const PagedKv& kv, const Segments& segments, const AttentionParams& params,
+                             int64_t& bytes)>
+    attention_scratch{"attention_scratch"};
 }  // namespace kernels
 
 }  // namespace quern

@@ -16,7 +16,9 @@ constexpr int32_t block_keys = 32;
 constexpr int32_t unit_keys = 16;  // a page holds whole units
 constexpr int32_t max_tile_rows = 64;
 constexpr int32_t tile_floats = 8192;
-constexpr float no_score = -1e30F;  // maximum of a row that has seen nothing
+constexpr int32_t split_keys = 256;      // long contexts of few queries are spread over threads by splits of this many
+constexpr int32_t max_split_tokens = 8;  // steps of more tokens have work for all threads without splitting the keys
+constexpr float no_score = -1e30F;       // maximum of a row that has seen nothing
 // Rows whose sums stay in registers.
 constexpr int row_tile = lanes == 16 ? 6 : lanes == 8 ? 3 : 1;
 
@@ -48,6 +50,32 @@ struct Work {
   int32_t end_split;
 };
 
+/// Memory for the work of a step.
+struct Scratch {
+  Tensor first_items;  // [segments + 1] i32: number of the first unit of work of each segment
+  Tensor partials;     // [tokens * heads, splits, dims + 2] f32: sums of every split; or none when there are queries
+                       // enough for all threads
+};
+
+/// Splits that a step of so many tokens is cut into, 0 if it is not.
+int32_t splits_of(int32_t tokens, const PagedKv& kv) {
+  const int64_t keys = int64_t{kv.table.dims[1]} * kv.page_tokens;
+  const auto splits = static_cast<int32_t>((keys + split_keys - 1) / split_keys);
+  return tokens <= max_split_tokens && splits > 1 ? splits : 0;
+}
+int32_t partial_floats(const PagedKv& kv) { return (kv.head_dim + lanes - 1) / lanes * lanes + 2; }
+int64_t first_item_bytes(int32_t segments) { return (int64_t{segments + 1} * dtype_bytes(Dtype::i32) + 63) / 64 * 64; }
+
+Scratch scratch_in(std::byte* memory, int32_t tokens, const PagedKv& kv, int32_t segments, int32_t heads) {
+  Scratch scratch;
+  scratch.first_items = Tensor::dense(memory, Dtype::i32, segments + 1);
+  const int32_t splits = splits_of(tokens, kv);
+  if (splits == 0) return scratch;
+  scratch.partials =
+      Tensor::dense(memory + first_item_bytes(segments), Dtype::f32, tokens * heads, splits, partial_floats(kv));
+  return scratch;
+}
+
 /// One call, as the parts below see it.
 struct Call {
   Tensor out;
@@ -55,7 +83,7 @@ struct Call {
   const PagedKv& kv;
   const Segments& segments;
   const AttentionParams& params;
-  const AttentionScratch& scratch;
+  const Scratch& scratch;
   int32_t group;      // query heads of a kv head
   int32_t tile_rows;  // rows of a tile
   int32_t dims;
@@ -74,10 +102,10 @@ struct Call {
     const int32_t end = position(start(segment + 1) - 1) + 1;
     return params.window > 0 ? std::min(end, position(token) + params.window) : end;
   }
-  int32_t first_split(int32_t segment) const { return first_key(start(segment)) / attention_split_keys; }
+  int32_t first_split(int32_t segment) const { return first_key(start(segment)) / split_keys; }
   int32_t end_split(int32_t segment) const {
     const int32_t end = end_key(segment, start(segment + 1) - 1);
-    return (end + attention_split_keys - 1) / attention_split_keys;
+    return (end + split_keys - 1) / split_keys;
   }
 };
 
@@ -262,14 +290,14 @@ void start_tile(Tile& tile, const Call& call, const Work& work) {
   std::fill_n(tile.total, work.rows * call.dims, 0.0F);
 }
 
-/// Sums of keys [split, split + attention_split_keys) for every row of the tile.
+/// Sums of keys [split, split + split_keys) for every row of the tile.
 void do_split(Tile& tile, const Call& call, const Work& work, int32_t split) {
   std::fill_n(tile.split, tile.rows * tile.dims, 0.0F);
   std::fill_n(tile.split_sum, tile.rows * lanes, 0.0F);
   std::fill_n(tile.split_max, tile.rows, no_score);
   const int32_t first = *std::min_element(tile.first_key, tile.first_key + tile.rows);
   const int32_t last = *std::max_element(tile.end_key, tile.end_key + tile.rows);
-  const int32_t end = std::min(last, split + attention_split_keys);
+  const int32_t end = std::min(last, split + split_keys);
   const int32_t* pages = call.kv.table.row<int32_t>(call.segments.rows.as<int32_t>()[work.segment]);
   for (int32_t block = std::max(split, first / block_keys * block_keys); block < end; block += block_keys) {
     if (call.kv.dtype == Dtype::f16) {
@@ -295,7 +323,7 @@ float* partial(const Call& call, int64_t row, int32_t split) {
 void do_work(Tile& tile, const Call& call, const Work& work) {
   start_tile(tile, call, work);
   for (int32_t split = work.first_split; split < work.end_split; ++split) {
-    do_split(tile, call, work, split * attention_split_keys);
+    do_split(tile, call, work, split * split_keys);
     for (int32_t row = 0; row < tile.rows; ++row) {
       const float split_sum = sum(load(tile.split_sum + row * lanes));
       const float* sums = tile.split + row * tile.dims;
@@ -371,14 +399,21 @@ Work work_of(const Call& call, int32_t item) {
   } else {
     const int32_t first_token = call.start(segment) + work.first_row / call.group;
     const int32_t last_token = call.start(segment) + (work.first_row + work.rows - 1) / call.group;
-    work.first_split = call.first_key(first_token) / attention_split_keys;
-    work.end_split = (call.end_key(segment, last_token) + attention_split_keys - 1) / attention_split_keys;
+    work.first_split = call.first_key(first_token) / split_keys;
+    work.end_split = (call.end_key(segment, last_token) + split_keys - 1) / split_keys;
   }
   return work;
 }
 
+void attention_scratch(Queue /*queue*/, Tensor q, const PagedKv& kv, const Segments& segments,
+                       const AttentionParams& params, int64_t& bytes) {
+  const int64_t partials = int64_t{q.dims[0]} * params.heads * splits_of(q.dims[0], kv);
+  bytes = first_item_bytes(segments.rows.dims[0]) + partials * partial_floats(kv) * dtype_bytes(Dtype::f32);
+}
+
 void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segments& segments,
-               const AttentionParams& params, const AttentionScratch& scratch) {
+               const AttentionParams& params, std::byte* memory) {
+  const Scratch scratch = scratch_in(memory, q.dims[0], kv, segments.rows.dims[0], params.heads);
   const int32_t dims = (kv.head_dim + lanes - 1) / lanes * lanes;
   const Call call{
       out, q, kv, segments, params, scratch, params.heads / kv.heads, std::min(max_tile_rows, tile_floats / dims),
@@ -400,7 +435,8 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
   });
 }
 
-const bool added = kernels::attention.add(DeviceKind::cpu, Isa::QUERN_ISA, attention);
+const bool added = kernels::attention.add(DeviceKind::cpu, Isa::QUERN_ISA, attention) &&
+                   kernels::attention_scratch.add(DeviceKind::cpu, Isa::QUERN_ISA, attention_scratch);
 
 }  // namespace
 }  // namespace quern::QUERN_ISA

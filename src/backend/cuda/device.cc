@@ -58,12 +58,15 @@ class CudaDevice final : public Device {
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "event");
       }
       void* workspace = nullptr;
-      check(cudaMalloc(&workspace, workspace_bytes), "workspace");
+      constexpr int64_t arrival_bytes = max_arrivals * sizeof(unsigned);
+      check(cudaMalloc(&workspace, workspace_bytes + arrival_bytes), "workspace");
+      check(cudaMemset(static_cast<std::byte*>(workspace) + workspace_bytes, 0, arrival_bytes), "workspace");
       queue_.workspace = static_cast<std::byte*>(workspace);
     } catch (const DeviceLost& lost) {
       return Error{lost.reason};
     }
     queue_.workspace_bytes = workspace_bytes;
+    queue_.arrivals = reinterpret_cast<unsigned*>(queue_.workspace + workspace_bytes);
     queue_.multiprocessors = properties_.multiProcessorCount;
     blas_ = open_blas();
     queue_.blas = blas_.get();

@@ -17,7 +17,9 @@ struct CudaQueue {
   Blas* blas = nullptr;            // the library for large products, or null where there is none
   std::byte* workspace = nullptr;  // of this queue's library calls
   int64_t workspace_bytes = 0;
+  unsigned* arrivals = nullptr;  // max_arrivals counters of blocks that are done; zero between kernels
 };
+inline constexpr int max_arrivals = 1024;
 
 inline const CudaQueue& native(const Queue& queue) { return *static_cast<const CudaQueue*>(queue.native); }
 

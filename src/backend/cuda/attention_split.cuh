@@ -1,0 +1,472 @@
+// Attention of few queries over long contexts: a block's four warps take keys of one tile of 16 query rows, each on its
+// own, with units of 16 keys on their way into shared memory, and their sums are merged.
+#pragma once
+
+#include "backend/cuda/attention_plan.cuh"
+#include "backend/cuda/attention_split.h"
+
+namespace quern::cuda {
+
+/// How a head size is computed.
+template <int head_dims, bool is_invariant>
+struct SplitShape {
+  static constexpr int dims = head_dims;
+  static constexpr bool invariant = is_invariant;
+  static constexpr int block = invariant && dims <= 128 ? 32 : 16;  // keys that a warp adds at once
+  static constexpr int stages = dims == 256 ? 2 : dims == 64 && !invariant ? 4 : 3;
+  static constexpr int residents = dims == 256 || (dims == 128 && invariant) ? 1 : dims == 64 && !invariant ? 3 : 2;
+  /// Keys of a quantum: each warp takes every fourth block, or one split.
+  static constexpr int quantum = plan_warps * (invariant ? split_keys : block);
+
+  static constexpr int merge_rows = 4;
+  static constexpr int stage_bytes = 2 * block * dims * 2;
+  static constexpr int q_bytes = tile_rows * dims * 2;
+  static constexpr int ring_bytes = plan_warps * stages * stage_bytes;
+  static constexpr int merge_bytes = plan_warps * merge_rows * (dims + 2) * 4;
+  static constexpr int total_bytes = invariant ? tile_rows * (dims + 2) * 4 : 0;
+  static constexpr int shared_bytes = ring_bytes + 2 * q_bytes + merge_bytes + total_bytes;
+};
+
+#ifdef __CUDACC__
+/// The sums of one row as a warp holds them for merging: four columns for each lane.
+template <int dims>
+struct RowPart {
+  static constexpr int parts = (dims + 127) / 128;
+  float4 values[parts] = {};
+  float maximum = -INFINITY;
+  float total = 0.0F;
+
+  static __device__ __forceinline__ int column(int part) { return part * 128 + threadIdx.x % 32 * 4; }
+
+  /// `values` [dims], `sums`: maximum and total
+  __device__ __forceinline__ void load(const float* values_from, const float* sums) {
+    maximum = sums[0];
+    total = sums[1];
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      if (column(part) < dims) values[part] = *reinterpret_cast<const float4*>(values_from + column(part));
+    }
+  }
+  __device__ __forceinline__ void load_global(const float* values_from, const float* sums) {
+    const float2 both = __ldcg(reinterpret_cast<const float2*>(sums));
+    maximum = both.x;
+    total = both.y;
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      if (column(part) < dims) values[part] = __ldcg(reinterpret_cast<const float4*>(values_from + column(part)));
+    }
+  }
+  __device__ __forceinline__ void store(float* values_to, float* sums) const {
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      if (column(part) < dims) *reinterpret_cast<float4*>(values_to + column(part)) = values[part];
+    }
+    if (threadIdx.x % 32 == 0) *reinterpret_cast<float2*>(sums) = make_float2(maximum, total);
+  }
+
+  /// Adds the sums of later keys; always in the same arithmetic.
+  __device__ __forceinline__ void fold(const RowPart& later) {
+    const float best = fmaxf(maximum, later.maximum);
+    const float base = best == -INFINITY ? 0.0F : best;
+    const float scale = power_of_two(maximum - base);
+    const float later_scale = power_of_two(later.maximum - base);
+    maximum = best;
+    total = __fmaf_rn(later.total, later_scale, __fmul_rn(total, scale));
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      values[part].x = __fmaf_rn(later.values[part].x, later_scale, __fmul_rn(values[part].x, scale));
+      values[part].y = __fmaf_rn(later.values[part].y, later_scale, __fmul_rn(values[part].y, scale));
+      values[part].z = __fmaf_rn(later.values[part].z, later_scale, __fmul_rn(values[part].z, scale));
+      values[part].w = __fmaf_rn(later.values[part].w, later_scale, __fmul_rn(values[part].w, scale));
+    }
+  }
+
+  /// The result of the row: weighted values over the sum of weights.
+  __device__ __forceinline__ void write(const AttentionCall& call, const Piece& piece, int row) const {
+    const int number = piece.first_row() + row;
+    const int64_t token = piece.span.begin + number / call.group;
+    const int head = piece.head() * call.group + number % call.group;
+    const int64_t at = token * call.out_stride + head * call.pages.head_dim;
+    const float factor = total > 0.0F ? 1.0F / total : 0.0F;
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      if (column(part) >= call.pages.head_dim) continue;
+      const float4 x = values[part];
+      uint2 packed;
+      if (call.activations == Dtype::f16) {
+        packed = make_uint2(pack<Half>(x.x * factor, x.y * factor), pack<Half>(x.z * factor, x.w * factor));
+      } else {
+        packed = make_uint2(pack<Bf16>(x.x * factor, x.y * factor), pack<Bf16>(x.z * factor, x.w * factor));
+      }
+      *reinterpret_cast<uint2*>(static_cast<uint16_t*>(call.out) + at + column(part)) = packed;
+    }
+  }
+};
+
+/// The blocks of keys that a warp adds for a piece, and what its rows see.
+struct Walk {
+  RowSight rows[2];
+  int first = 0;  // keys that any row sees
+  int end = 0;
+  int base = 0;  // number of the warp's first block of keys
+  int stride = 1;
+  int count = 0;
+
+  template <typename Shape>
+  __device__ __forceinline__ void begin(const AttentionCall& call, const Piece& piece) {
+    const int lane = threadIdx.x % 32;
+    RowSight mine{1 << 30, 0};
+    if (lane < piece.rows()) {
+      const int position = call.spans.positions[piece.span.begin + (piece.first_row() + lane) / call.group];
+      if (position >= 0) mine = {call.sight.first_key(position), call.sight.end_key(position, piece.span.last)};
+    }
+    first = __reduce_min_sync(all_lanes, mine.first);
+    end = __reduce_max_sync(all_lanes, mine.end);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      rows[i].first = __shfl_sync(all_lanes, mine.first, lane / 4 + 8 * i);
+      rows[i].end = __shfl_sync(all_lanes, mine.end, lane / 4 + 8 * i);
+    }
+    const int warp = threadIdx.x / 32;
+    constexpr int blocks = Shape::quantum / Shape::block;
+    int low = (piece.span.first + piece.begin) * blocks;
+    int high = (piece.span.first + piece.end) * blocks;
+    if constexpr (Shape::invariant) {
+      low += warp * (blocks / plan_warps);
+      high = low + blocks / plan_warps;
+    }
+    low = max(low, first / Shape::block);
+    high = min(high, (end + Shape::block - 1) / Shape::block);
+    stride = Shape::invariant ? 1 : plan_warps;
+    base = Shape::invariant ? low : low + warp;
+    count = max(0, (high - base + stride - 1) / stride);
+  }
+};
+
+/// Brings the blocks of a walk into a warp's ring of stages.
+template <typename T, typename Shape>
+class Loader {
+ public:
+  __device__ __forceinline__ Loader(const AttentionCall& call, unsigned ring) : pages_(call.pages), ring_(ring) {}
+
+  /// The first stages of a walk; its pages are in row `row` of the table.
+  __device__ __forceinline__ void begin(const Walk& walk, int row, int head) {
+    table_ = pages_.table + row * pages_.table_stride;
+    head_ = head;
+    current_ = numbers(walk, 0);
+    upcoming_ = numbers(walk, 1);
+#pragma unroll
+    for (int step = 0; step < Shape::stages - 1; ++step) issue(walk, step);
+  }
+
+  /// Sends for block `step` of the walk, if there is one.
+  __device__ __forceinline__ void issue(const Walk& walk, int step) {
+    if (step < walk.count) {
+      if (step > 0 && step % batch == 0) {
+        current_ = upcoming_;
+        upcoming_ = numbers(walk, step / batch + 1);
+      }
+#pragma unroll
+      for (int unit = 0; unit < units; ++unit) {
+        const int page = __shfl_sync(all_lanes, current_, (step * units + unit) % 32);
+        const int key = (walk.base + step * walk.stride) * Shape::block + unit * unit_keys;
+        const T* from = pages_.template unit<const T>(page, head_, key);
+        const unsigned to = stage(step) + unit * unit_bytes;
+        copy_unit(to, from, walk.first - key, walk.end - key);
+        copy_unit(to + units * unit_bytes, from + pages_.values_after(), walk.first - key, walk.end - key);
+      }
+    }
+    end_copies();
+  }
+  __device__ __forceinline__ unsigned stage(int step) const {
+    return ring_ + step % Shape::stages * Shape::stage_bytes;
+  }
+
+ private:
+  static constexpr int units = Shape::block / unit_keys;
+  static constexpr int batch = 32 / units;  // blocks whose page numbers the lanes hold
+  static constexpr int unit_bytes = unit_keys * Shape::dims * 2;
+
+  /// Each lane gets the page of one unit; 0 if no row sees any of its keys.
+  __device__ __forceinline__ int numbers(const Walk& walk, int number) const {
+    const int unit = number * 32 + threadIdx.x % 32;
+    const int step = unit / units;
+    const int key = (walk.base + step * walk.stride) * Shape::block + unit % units * unit_keys;
+    const bool seen = step < walk.count && key < walk.end && key + unit_keys > walk.first;
+    return seen ? table_[key / pages_.page_tokens] : 0;
+  }
+
+  /// Rows [first, end) of a unit; zeros for the others.
+  __device__ __forceinline__ void copy_unit(unsigned to, const T* from, int first, int end) const {
+    const int lane = threadIdx.x % 32;
+    const bool full = pages_.head_dim == Shape::dims;
+#pragma unroll
+    for (int i = 0; i < Shape::dims / 16; ++i) {
+      const int row = lane / 8 + i % 4 * 4;
+      bool real = row >= first && row < end;
+      const T* source = from + (lane + 32 * i) * chunk_dims;
+      if (!full) {
+        const int panel = i / 4;
+        const int width = min(panel_dims, pages_.head_dim - panel * panel_dims);
+        if (width < panel_dims) {
+          const int dim = (lane % 8 ^ row % 8) * chunk_dims;
+          real = real && dim < width;
+          source = from + panel * panel_dims * unit_keys + row * width + dim;
+        }
+      }
+      copy_chunk(to + (lane + 32 * i) * 16, real ? source : from, real);
+    }
+  }
+
+  const Pages& pages_;
+  unsigned ring_;
+  const int* table_ = nullptr;
+  int head_ = 0;
+  int current_ = 0;
+  int upcoming_ = 0;
+};
+
+/// Parts of a block's shared memory.
+template <typename Shape>
+struct SplitMemory {
+  unsigned ring;      // of this warp
+  unsigned queries;   // two tiles, for this piece and the next
+  float* merge;       // [warps, merge_rows, dims]
+  float* merge_sums;  // [warps, merge_rows, 2]
+  float* total;       // [tile_rows, dims], of the splits before
+  float* total_sums;  // [tile_rows, 2]
+
+  __device__ explicit SplitMemory(std::byte* memory) {
+    ring = shared_address(memory) + threadIdx.x / 32 * (Shape::stages * Shape::stage_bytes);
+    queries = shared_address(memory) + Shape::ring_bytes;
+    merge = reinterpret_cast<float*>(memory + Shape::ring_bytes + 2 * Shape::q_bytes);
+    merge_sums = merge + plan_warps * Shape::merge_rows * Shape::dims;
+    total = merge_sums + plan_warps * Shape::merge_rows * 2;
+    total_sums = total + tile_rows * Shape::dims;
+  }
+};
+
+/// All threads: the query rows of a piece, zeros where there are none.
+template <typename T, int dims>
+__device__ __forceinline__ void load_queries(const SplitCall& split, const Piece& piece, unsigned to) {
+  const AttentionCall& call = split.call;
+  constexpr int row_chunks = dims / chunk_dims;
+#pragma unroll
+  for (int i = threadIdx.x; i < tile_rows * row_chunks; i += plan_threads) {
+    const int row = i / row_chunks;
+    const int dim = i % row_chunks * chunk_dims;
+    const int number = piece.first_row() + row;
+    const int64_t token = piece.span.begin + number / call.group;
+    const int head = piece.head() * call.group + number % call.group;
+    const bool real = number < piece.span.rows && dim < call.pages.head_dim;
+    const int64_t at = real ? token * call.q_stride + head * call.pages.head_dim + dim : 0;
+    const auto* from = static_cast<const uint16_t*>(call.q) + at;
+    const unsigned place = to + chunk_offset(row, i % row_chunks);
+    if (split.direct_queries) {
+      copy_chunk(place, from, real);
+      continue;
+    }
+    unsigned words[4] = {};
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      if (!real) continue;
+      float both[2];
+      for (int j = 0; j < 2; ++j) {
+        both[j] = call.activations == Dtype::f16 ? to_float(reinterpret_cast<const Half*>(from)[2 * word + j])
+                                                 : to_float(reinterpret_cast<const Bf16*>(from)[2 * word + j]);
+      }
+      words[word] = pack<T>(both[0], both[1]);
+    }
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(place), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+  }
+}
+
+/// The work of one block.
+template <typename T, typename Shape>
+class SplitBlock {
+ public:
+  __device__ __forceinline__ SplitBlock(const SplitCall& split, std::byte* memory)
+      : split_(split), call_(split.call), memory_(memory) {}
+
+  __device__ __forceinline__ void run() {
+    Piece piece;
+    share_.quantum = Shape::quantum;
+    share_.step = Shape::invariant ? 1 : 1 << 30;
+    const int64_t cut_below = Shape::invariant ? split_.slots / plan_warps : int64_t{1} << 60;
+    if (!begin_share(share_, piece, call_, cut_below)) return;
+
+    Loader<T, Shape> loader(call_, memory_.ring);
+    Walk walk;
+    int parity = 0;
+    const auto start = [&](const Piece& next) {
+      walk.begin<Shape>(call_, next);
+      load_queries<T, Shape::dims>(split_, next, memory_.queries + parity * Shape::q_bytes);
+      loader.begin(walk, call_.spans.rows[next.segment], next.head());
+    };
+    start(piece);
+    for (bool more = true; more;) {
+      wait_for_copies<Shape::stages - 2>();
+      __syncthreads();  // all threads' parts of the queries are there
+      sums_.clear();
+      for (int step = 0; step < walk.count; ++step) {
+        wait_for_copies<Shape::stages - 2>();
+        __syncwarp();
+        loader.issue(walk, step + Shape::stages - 1);
+        const unsigned keys = loader.stage(step);
+        sums_.template add<Shape::block>(memory_.queries + parity * Shape::q_bytes, keys, keys + Shape::stage_bytes / 2,
+                                         (walk.base + step * walk.stride) * Shape::block, walk.rows,
+                                         call_.sight.scale * 1.442695041F, call_.sight);
+      }
+      sums_.finish();
+      __syncwarp();
+      Piece next = piece;
+      more = share_.advance(next, call_);
+      parity ^= 1;
+      if (more) start(next);
+      end_piece(piece);
+      piece = next;
+    }
+    wait_for_copies<0>();
+  }
+
+ private:
+  using Part = RowPart<Shape::dims>;
+  static constexpr int dims = Shape::dims;
+  static constexpr int slot_floats = tile_rows * (dims + 2);
+
+  __device__ __forceinline__ float* slot(int64_t number) const { return split_.partials + number * slot_floats; }
+  static __device__ __forceinline__ float* slot_sums(float* slot, int row) { return slot + tile_rows * dims + 2 * row; }
+
+  /// The warps' sums are in registers: they become results, partial sums, or part of the running total.
+  __device__ void end_piece(const Piece& piece) {
+    if (Shape::invariant && !piece.whole()) {
+      save_split(slot((piece.lane_at + piece.begin) * plan_warps + threadIdx.x / 32), piece.rows());
+    } else {
+      for (int row = 0; row < piece.rows(); row += Shape::merge_rows) merge_warps(piece, row);
+    }
+    if (piece.whole() || piece.end < piece.share_end) return;
+    if (arrived_last(piece)) merge_partials(piece);
+  }
+
+  /// Writes this warp's sums of rows [first, first + count) with `stride` floats between rows.
+  __device__ __forceinline__ void save_rows(float* values, float* sums, int first, int count) const {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane / 4 + 8 * half - first;
+      if (row < 0 || row >= count) continue;
+#pragma unroll
+      for (int part = 0; part < dims / 8; ++part) {
+        *reinterpret_cast<float2*>(values + row * dims + part * 8 + lane % 4 * 2) =
+            make_float2(sums_.values[part][2 * half], sums_.values[part][2 * half + 1]);
+      }
+      if (lane % 4 == 0)
+        *reinterpret_cast<float2*>(sums + 2 * row) = make_float2(sums_.maximum[half], sums_.total[half]);
+    }
+  }
+  __device__ __forceinline__ void save_split(float* to, int rows) const { save_rows(to, slot_sums(to, 0), 0, rows); }
+
+  /// Merges rows [first, first + merge_rows) of the four warps in ascending order; a warp has one of these rows.
+  __device__ void merge_warps(const Piece& piece, int first) {
+    const int warp = threadIdx.x / 32;
+    constexpr int rows = Shape::merge_rows;
+    save_rows(memory_.merge + warp * rows * dims, memory_.merge_sums + warp * rows * 2, first, rows);
+    __syncthreads();
+    const int row = first + warp;
+    if (row < piece.rows()) {
+      Part part;
+      if (Shape::invariant && piece.begin > 0) part.load(memory_.total + row * dims, memory_.total_sums + 2 * row);
+#pragma unroll
+      for (int from = 0; from < plan_warps; ++from) {
+        Part later;
+        later.load(memory_.merge + (from * rows + warp) * dims, memory_.merge_sums + (from * rows + warp) * 2);
+        part.fold(later);
+      }
+      if (piece.end < piece.share_end) {
+        part.store(memory_.total + row * dims, memory_.total_sums + 2 * row);
+      } else if (piece.whole()) {
+        part.write(call_, piece, row);
+      } else {
+        float* const to = slot(2 * blockIdx.x + (piece.share_begin == 0 ? 1 : 0));
+        part.store(to + row * dims, slot_sums(to, row));
+      }
+    }
+    __syncthreads();
+  }
+
+  /// Whether all other blocks that have a share of the piece's lane have saved their sums.
+  __device__ bool arrived_last(const Piece& piece) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const int first = share_.owner(piece.lane_at);
+      const int blocks = share_.owner(piece.lane_at + piece.span.quanta - 1) - first + 1;
+      last = atomicAdd(split_.arrivals + first, 1U) == static_cast<unsigned>(blocks - 1);
+      if (last) split_.arrivals[first] = 0;
+    }
+    __syncthreads();
+    if (last) __threadfence();
+    return last;
+  }
+
+  __device__ void merge_partials(const Piece& piece) {
+    const int first = share_.owner(piece.lane_at);
+    const int blocks = share_.owner(piece.lane_at + piece.span.quanta - 1) - first + 1;
+    const int64_t count = Shape::invariant ? int64_t{piece.span.quanta} * plan_warps : blocks;
+    for (int row = threadIdx.x / 32; row < piece.rows(); row += plan_warps) {
+      Part part;
+#pragma unroll 4
+      for (int64_t i = 0; i < count; ++i) {
+        float* from;
+        if (Shape::invariant) {
+          from = slot(piece.lane_at * plan_warps + i);
+        } else {
+          from = slot(i == 0 ? 2 * first + 1 : 2 * (first + i));
+        }
+        Part later;
+        later.load_global(from + row * dims, slot_sums(from, row));
+        part.fold(later);
+      }
+      part.write(call_, piece, row);
+    }
+  }
+
+  const SplitCall& split_;
+  const AttentionCall& call_;
+  SplitMemory<Shape> memory_;
+  Share share_;
+  RowSums<T, dims> sums_;
+};
+
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(plan_threads, Shape::residents)
+    attend_split(const __grid_constant__ SplitCall split) {
+  extern __shared__ __align__(128) std::byte memory[];
+  allow_next();
+  wait_for_previous();
+  SplitBlock<T, Shape>(split, memory).run();
+}
+
+template <typename T, int dims, bool invariant>
+void launch_split(Queue queue, const SplitCall& split) {
+  using Shape = SplitShape<dims, invariant>;
+  static const bool allowed = allow_shared(attend_split<T, Shape>, Shape::shared_bytes);
+  static_cast<void>(allowed);
+  launch(queue, attend_split<T, Shape>, static_cast<unsigned>(split.blocks), plan_threads, Shape::shared_bytes, split);
+}
+
+template <typename T>
+void launch_split_as(Queue queue, const SplitCall& split, int dims) {
+  const auto with = [&]<bool invariant>(std::bool_constant<invariant>) {
+    if (dims == 64) return launch_split<T, 64, invariant>(queue, split);
+    if (dims == 128) return launch_split<T, 128, invariant>(queue, split);
+    return launch_split<T, 256, invariant>(queue, split);
+  };
+  queue.batch_invariant ? with(std::true_type{}) : with(std::false_type{});
+}
+#endif
+
+}  // namespace quern::cuda

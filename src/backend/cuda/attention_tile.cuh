@@ -1,0 +1,211 @@
+// Sixteen query rows against units of sixteen keys on the matrix units: what a warp does in attention.
+#pragma once
+
+#include "backend/cuda/attention_pages.cuh"
+
+namespace quern::cuda {
+
+inline constexpr int tile_rows = 16;
+inline constexpr unsigned all_lanes = 0xFFFFFFFFU;
+
+#ifdef __CUDACC__
+__device__ __forceinline__ unsigned shared_address(const void* memory) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(memory));
+}
+
+/// 16 bytes into shared memory in the background; zeros if not `real`.
+__device__ __forceinline__ void copy_chunk(unsigned to, const void* from, bool real) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(real ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until all but the newest `open` groups of copies are there.
+template <int open>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
+}
+
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
+__device__ __forceinline__ void load_transposed(unsigned (&to)[4], unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
+
+/// c += a b: [16, 16] of a row of matrices by [16, 8].
+template <typename T>
+__device__ __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  if constexpr (sizeof(T) == 2 && std::is_same_v<T, Half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  if constexpr (std::is_same_v<T, Half>) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&both);
+  } else {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&both);
+  }
+}
+
+__device__ __forceinline__ float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// tanh by one exponential: its error is a few units in the last place of 1.
+__device__ __forceinline__ float fast_tanh(float x) {
+  return 1.0F - __fdividef(2.0F, power_of_two(2.0F * 1.442695041F * x) + 1.0F);
+}
+
+/// Byte offset of 16 bytes in a unit in shared memory: [panel of 64 dims, key, 8 chunks], swapped as in the pages.
+__device__ __forceinline__ unsigned chunk_offset(int row, int chunk) {
+  return chunk / 8 * (unit_keys * 128) + row * 128 + (chunk % 8 ^ row % 8) * 16;
+}
+
+/// Keys [first, end) that a row sees.
+struct RowSight {
+  int first;
+  int end;
+};
+
+/// Running sums of 16 rows. A thread has rows g = lane / 4 and g + 8, and of every eight columns the two at
+/// 2 * (lane % 4).
+template <typename T, int dims>
+struct RowSums {
+  float values[dims / 8][4];
+  float maximum[2];
+  float total[2];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (auto& part : values) part[0] = part[1] = part[2] = part[3] = 0.0F;
+    maximum[0] = maximum[1] = -INFINITY;
+    total[0] = total[1] = 0.0F;
+  }
+
+  /// Adds keys [key, key + block) that are in shared memory with their values. `q`: [panel, 16, 64]
+  template <int block>
+  __device__ __forceinline__ void add(unsigned q, unsigned k, unsigned v, int key, const RowSight (&rows)[2],
+                                      float log_scale, const Sight& sight) {
+    float scores[block / 8][4];
+    multiply_keys<block>(scores, q, k);
+    soften<block>(scores, key, rows, log_scale, sight);
+    add_values<block>(scores, v);
+  }
+
+  /// Sums of weights over the four threads that share a row.
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (float& sum : total) {
+      sum += __shfl_xor_sync(all_lanes, sum, 1);
+      sum += __shfl_xor_sync(all_lanes, sum, 2);
+    }
+  }
+
+ private:
+  static constexpr unsigned unit_bytes = unit_keys * dims * 2;
+
+  template <int block>
+  static __device__ __forceinline__ void multiply_keys(float (&scores)[block / 8][4], unsigned q, unsigned k) {
+    const int lane = threadIdx.x % 32;
+    const int key = lane % 8 + lane / 16 * 8;
+#pragma unroll
+    for (auto& part : scores) part[0] = part[1] = part[2] = part[3] = 0.0F;
+#pragma unroll
+    for (int step = 0; step < dims / 16; ++step) {
+      unsigned a[4];
+      load_matrices(a, q + chunk_offset(lane % 16, 2 * step + lane / 16));
+#pragma unroll
+      for (int unit = 0; unit < block / unit_keys; ++unit) {
+        unsigned b[4];
+        load_matrices(b, k + unit * unit_bytes + chunk_offset(key, 2 * step + lane / 8 % 2));
+        multiply<T>(scores[2 * unit], a, b[0], b[1]);
+        multiply<T>(scores[2 * unit + 1], a, b[2], b[3]);
+      }
+    }
+  }
+
+  /// Scores become weights relative to the new maximum.
+  template <int block>
+  __device__ __forceinline__ void soften(float (&scores)[block / 8][4], int key, const RowSight (&rows)[2],
+                                         float log_scale, const Sight& sight) {
+    const int column = threadIdx.x % 4 * 2;
+    float best[2] = {maximum[0], maximum[1]};
+#pragma unroll
+    for (int part = 0; part < block / 8; ++part) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = key + part * 8 + column + i % 2;
+        float score = scores[part][i];
+        score = sight.softcap > 0.0F ? sight.softcap * 1.442695041F * fast_tanh(score * (sight.scale / sight.softcap))
+                                     : score * log_scale;
+        scores[part][i] = at >= rows[i / 2].first && at < rows[i / 2].end ? score : -INFINITY;
+        best[i / 2] = fmaxf(best[i / 2], scores[part][i]);
+      }
+    }
+    float base[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      best[row] = fmaxf(best[row], __shfl_xor_sync(all_lanes, best[row], 1));
+      best[row] = fmaxf(best[row], __shfl_xor_sync(all_lanes, best[row], 2));
+      base[row] = best[row] == -INFINITY ? 0.0F : best[row];
+      const float rescale = power_of_two(maximum[row] - base[row]);
+      maximum[row] = best[row];
+      total[row] *= rescale;
+#pragma unroll
+      for (auto& part : values) {
+        part[2 * row] *= rescale;
+        part[2 * row + 1] *= rescale;
+      }
+    }
+#pragma unroll
+    for (auto& part : scores) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        part[i] = power_of_two(part[i] - base[i / 2]);
+        total[i / 2] += part[i];
+      }
+    }
+  }
+
+  template <int block>
+  __device__ __forceinline__ void add_values(const float (&weights)[block / 8][4], unsigned v) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int unit = 0; unit < block / unit_keys; ++unit) {
+      const unsigned a[4] = {pack<T>(weights[2 * unit][0], weights[2 * unit][1]),
+                             pack<T>(weights[2 * unit][2], weights[2 * unit][3]),
+                             pack<T>(weights[2 * unit + 1][0], weights[2 * unit + 1][1]),
+                             pack<T>(weights[2 * unit + 1][2], weights[2 * unit + 1][3])};
+#pragma unroll
+      for (int pair = 0; pair < dims / 16; ++pair) {
+        unsigned b[4];
+        load_transposed(b, v + unit * unit_bytes + chunk_offset(lane % 16, 2 * pair + lane / 16));
+        multiply<T>(values[2 * pair], a, b[0], b[1]);
+        multiply<T>(values[2 * pair + 1], a, b[2], b[3]);
+      }
+    }
+  }
+};
+#endif
+
+}  // namespace quern::cuda
