@@ -1,15 +1,17 @@
 // quern bench: a model's speed beside the limits of this machine, both measured in the same run.
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
 #include <fmt/format.h>
 #include <map>
-#include <random>
 #include <string>
 
+#include "apps/bench_streams.h"
 #include "apps/bench_url.h"
 #include "apps/commands.h"
 #include "apps/instance.h"
 #include "apps/machine_limits.h"
-#include "apps/pending.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
 
@@ -20,6 +22,9 @@ struct BenchOptions {
   InstanceOptions instance;
   std::string prompts = "128,512,2048";
   std::string batches = "1,2,4,8,16";
+  std::string workloads;
+  std::string hits;
+  int context = 16;
   int output_tokens = 64;
   int repeats = 3;
   bool operations = false;
@@ -53,84 +58,106 @@ class OperationTimes final : public Trace {
 
 struct Figure {
   double tokens_per_second = 0.0;
-  double limit_percent = 0.0;  // of the read bandwidth (decode) or of the arithmetic (prefill)
+  double milliseconds = 0.0;   // of the prompt, or of one decoding step
+  double limit_percent = 0.0;  // of what the limits allow for the same work
 };
 
-/// Weights that a token meets in matrix products: two operations each.
-double multiplied_weights(const DecoderSpec& spec) {
-  double count = static_cast<double>(spec.vocab) * spec.dim;  // once per sampled token; counted for each in decode
-  for (const LayerSpec& layer : spec.layers) {
-    const auto& attention = std::get<AttentionSpec>(layer.mixer);
-    count += static_cast<double>(spec.dim) * attention.head_dim * (2 * attention.heads + 2 * attention.kv_heads);
-    if (const auto* dense = std::get_if<FfnSpec>(&layer.ffn)) count += 3.0 * spec.dim * dense->hidden;
-    if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) {
-      count += static_cast<double>(spec.dim) * (3.0 * moe->hidden * moe->used + moe->experts);
+/// What a model's steps must read and compute.
+class Work {
+ public:
+  explicit Work(const Instance& instance) {
+    const DecoderSpec& spec = instance.spec();
+    vocabulary_ = static_cast<double>(spec.vocab) * spec.dim;
+    for (const LayerSpec& layer : spec.layers) {
+      const auto& attention = std::get<AttentionSpec>(layer.mixer);
+      dense_ += static_cast<double>(spec.dim) * attention.head_dim * (2 * attention.heads + 2 * attention.kv_heads);
+      score_flops_ += 4.0 * attention.heads * attention.head_dim;
+      if (const auto* gated = std::get_if<FfnSpec>(&layer.ffn)) dense_ += 3.0 * spec.dim * gated->hidden;
+      if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) {
+        dense_ += static_cast<double>(spec.dim) * moe->experts;
+        experts_ += 3.0 * spec.dim * moe->hidden * moe->experts;
+        used_ = static_cast<double>(moe->used) / moe->experts;
+      }
     }
+    const double stored = dense_ + experts_ + vocabulary_ * (spec.tied ? 1 : 2);
+    weight_bytes_ = static_cast<double>(instance.memory.weights) / stored;
+    const KvLayout kv = kv_layout(spec, 2);
+    kv_bytes_ = static_cast<double>(kv.page_bytes) * static_cast<double>(kv.groups.size()) / kv.page_tokens;
   }
-  return count;
-}
+
+  /// The least time of a step of `batch` tokens, each after `context` others (facts of rooflines: weights or
+  /// arithmetic, then the keys and values).
+  double decode_seconds(double batch, double context, const MachineLimits& limits) const {
+    const double touched = experts_ * (1 - std::pow(1 - used_, batch));
+    const double bytes = weight_bytes_ * (dense_ + touched + vocabulary_);
+    const double flops = 2 * batch * (dense_ + experts_ * used_ + vocabulary_);
+    return std::max(bytes / limits.read_bytes_per_second, flops / limits.flops_per_second) +
+           batch * context * kv_bytes_ / limits.read_bytes_per_second;
+  }
+  /// The least time of a prompt: one pass over the weights, or the arithmetic of its products and causal scores.
+  double prefill_seconds(double tokens, const MachineLimits& limits) const {
+    const double touched = experts_ * (1 - std::pow(1 - used_, tokens));
+    const double flops = 2 * tokens * (dense_ + experts_ * used_) + score_flops_ * tokens * tokens / 2;
+    return std::max(weight_bytes_ * (dense_ + touched + vocabulary_) / limits.read_bytes_per_second,
+                    flops / limits.flops_per_second);
+  }
+
+ private:
+  // Numbers of weights: that every token meets, of all experts, of the output matrix.
+  double dense_ = 0.0, experts_ = 0.0, vocabulary_ = 0.0;
+  double used_ = 1.0;  // part of the experts that a token meets
+  double weight_bytes_ = 0.0, kv_bytes_ = 0.0, score_flops_ = 0.0;
+};
 
 class Bench {
  public:
   Bench(Instance& instance, const BenchOptions& options, const MachineLimits& limits)
-      : instance_(instance), options_(options), limits_(limits) {}
+      : streams_(instance), work_(instance), options_(options), limits_(limits) {}
 
   Result<Figure> prefill(int tokens) {
-    double best = 0.0;
+    double best = 1e9;
     for (int i = 0; i < options_.repeats; ++i) {
-      ASSIGN_OR_RETURN(const auto pending, Pending::submit(*instance_.engine, request(tokens, 1)));
-      const Reply answer = pending->wait();
-      if (answer.reason == FinishReason::error) return Error{answer.error};
-      best = std::max(best, tokens / (static_cast<double>(answer.times.first_token_us) * 1e-6));
+      ASSIGN_OR_RETURN(const StreamTimes times, streams_.run(1, tokens, 1));
+      best = std::min(best, times.first_token_seconds);
     }
-    const double body =
-        multiplied_weights(instance_.spec()) - static_cast<double>(instance_.spec().vocab) * instance_.spec().dim;
-    return Figure{best, 100 * best * 2 * body / limits_.flops_per_second};
+    return Figure{tokens / best, best * 1e3, 100 * work_.prefill_seconds(tokens, limits_) / best};
   }
 
-  /// `batch` streams that run together; the rate is of the time when all of them decode.
+  /// `batch` streams that run together; the time of a step when all of them decode.
   Result<Figure> decode(int batch) {
-    double best = 0.0;
+    double best = 1e9;
     for (int i = 0; i < options_.repeats; ++i) {
-      ASSIGN_OR_RETURN(const double rate, decode_once(batch));
-      best = std::max(best, rate);
+      ASSIGN_OR_RETURN(const StreamTimes times, streams_.run(batch, options_.context, options_.output_tokens));
+      if (times.step_seconds > 0) best = std::min(best, times.step_seconds);
     }
-    const double bytes_per_step = static_cast<double>(instance_.memory.weights);
-    return Figure{best, 100 * best / batch * bytes_per_step / limits_.read_bytes_per_second};
+    const double context = options_.context + options_.output_tokens / 2.0;
+    return Figure{batch / best, best * 1e3, 100 * work_.decode_seconds(batch, context, limits_) / best};
+  }
+
+  /// INPUTxOUTPUTxCOUNT, all at once: output tokens of the whole run.
+  Result<Figure> workload(const std::array<int, 3>& sizes) {
+    const auto [input, output, count] = sizes;
+    ASSIGN_OR_RETURN(const StreamTimes times, streams_.run(count, input, output));
+    const double least = output * work_.decode_seconds(count, input + output / 2.0, limits_) +
+                         count * work_.prefill_seconds(input, limits_);
+    return Figure{static_cast<double>(times.output_tokens) / times.seconds, times.seconds * 1e3,
+                  100 * least / times.seconds};
+  }
+
+  Result<Figure> hit(int tokens) {
+    double best = 1e9;
+    for (int i = 0; i < options_.repeats; ++i) {
+      ASSIGN_OR_RETURN(const double seconds, streams_.hit(tokens));
+      best = std::min(best, seconds);
+    }
+    return Figure{1 / best, best * 1e3, 100 * work_.decode_seconds(1, tokens, limits_) / best};
   }
 
  private:
-  Request request(int prompt, int output) {
-    Request made;
-    const int tokens = instance_.tokenizer ? instance_.tokenizer->size() : instance_.spec().vocab;
-    std::uniform_int_distribution<int32_t> any(0, std::min(instance_.spec().vocab, tokens) - 1);
-    for (int i = 0; i < prompt; ++i) made.prompt.push_back(any(random_));
-    made.max_tokens = output;
-    made.sampling.temperature = 0.0F;
-    return made;
-  }
-
-  Result<double> decode_once(int batch) {
-    std::vector<std::shared_ptr<Pending>> streams;
-    for (int i = 0; i < batch; ++i) {
-      ASSIGN_OR_RETURN(auto pending, Pending::submit(*instance_.engine, request(16, options_.output_tokens)));
-      streams.push_back(std::move(pending));
-    }
-    double total = 0.0;
-    double span = 0.0;
-    for (const auto& stream : streams) {
-      const Reply answer = stream->wait();
-      if (answer.reason == FinishReason::error) return Error{answer.error};
-      total += answer.times.output_tokens - 1;
-      span = std::max(span, static_cast<double>(answer.times.total_us - answer.times.first_token_us) * 1e-6);
-    }
-    return total / span;
-  }
-
-  Instance& instance_;
+  Streams streams_;
+  Work work_;
   const BenchOptions& options_;
   const MachineLimits& limits_;
-  std::mt19937 random_{1};
 };
 
 std::vector<int> numbers(const std::string& list) {
@@ -146,44 +173,90 @@ std::vector<int> numbers(const std::string& list) {
   return made;
 }
 
-void print_row(const BenchOptions& options, const char* what, int size, const Figure& figure, const char* limit) {
-  if (options.json) {
-    fmt::print("{{\"what\":\"{}\",\"size\":{},\"tokens_per_second\":{:.2f},\"percent_of_{}\":{:.2f}}}\n", what, size,
-               figure.tokens_per_second, limit, figure.limit_percent);
-  } else {
-    fmt::print("  {:8}{:6}{:12.1f} tokens/s{:8.1f} % of {}\n", what, size, figure.tokens_per_second,
-               figure.limit_percent, limit);
+/// "1024x128x256,...": three numbers each.
+std::vector<std::array<int, 3>> workloads(const std::string& list) {
+  std::vector<std::array<int, 3>> made;
+  size_t begin = 0;
+  while (begin < list.size()) {
+    size_t end = list.find(',', begin);
+    if (end == std::string::npos) end = list.size();
+    std::array<int, 3> sizes{};
+    if (std::sscanf(list.substr(begin, end - begin).c_str(), "%dx%dx%d", &sizes[0], &sizes[1], &sizes[2]) == 3 &&
+        sizes[0] > 0 && sizes[1] > 0 && sizes[2] > 0) {
+      made.push_back(sizes);
+    }
+    begin = end + 1;
   }
+  return made;
+}
+
+void print_row(const BenchOptions& options, const char* what, const std::string& size, const Figure& figure) {
+  if (options.json) {
+    fmt::print(
+        "{{\"what\":\"{}\",\"size\":\"{}\",\"tokens_per_second\":{:.2f},\"milliseconds\":{:.4f},"
+        "\"percent_of_limit\":{:.2f}}}\n",
+        what, size, figure.tokens_per_second, figure.milliseconds, figure.limit_percent);
+  } else {
+    fmt::print("  {:8}{:>14}{:12.1f} tokens/s{:12.3f} ms{:8.1f} % of the limit\n", what, size, figure.tokens_per_second,
+               figure.milliseconds, figure.limit_percent);
+  }
+  std::fflush(stdout);
+}
+
+/// Before the model is there: a GPU's measurement wants memory.
+Result<MachineLimits> limits_of(const BenchOptions& options) {
+  if (options.instance.device != "cpu") {
+    auto gpu = make_device(DeviceKind::cuda, {});
+    if (gpu.ok()) return measure_gpu_limits(**gpu);
+    if (options.instance.device == "cuda") return std::move(gpu).error();
+  }
+  ASSIGN_OR_RETURN(const OpenedModel opened, open_model(options.instance));
+  const int threads = options.instance.threads > 0 ? options.instance.threads : usable_cores();
+  return measure_limits(threads, opened.memory.weights);
+}
+
+Status measure_all(Instance& instance, const BenchOptions& options, const MachineLimits& limits,
+                   OperationTimes& operations) {
+  Bench bench(instance, options, limits);
+  const auto row = [&](const char* what, const std::string& size, auto&& measured) -> Status {
+    operations.clear();
+    ASSIGN_OR_RETURN(const Figure figure, measured());
+    print_row(options, what, size, figure);
+    if (options.operations) operations.print();
+    return {};
+  };
+  for (const int tokens : numbers(options.prompts)) {
+    if (tokens >= instance.memory.max_model_len) continue;
+    TRY(row("prefill", std::to_string(tokens), [&] { return bench.prefill(tokens); }));
+  }
+  for (const int batch : numbers(options.batches)) {
+    if (batch > instance.options.max_num_seqs) continue;
+    TRY(row("decode", std::to_string(batch), [&] { return bench.decode(batch); }));
+  }
+  for (const auto& sizes : workloads(options.workloads)) {
+    TRY(row("run", fmt::format("{}x{}x{}", sizes[0], sizes[1], sizes[2]), [&] { return bench.workload(sizes); }));
+  }
+  for (const int tokens : numbers(options.hits)) {
+    TRY(row("hit", std::to_string(tokens), [&] { return bench.hit(tokens); }));
+  }
+  return {};
 }
 
 int measure(BenchOptions& options) {
   OperationTimes operations;
   if (options.operations) options.instance.trace = &operations;
-  options.instance.prefix_caching = false;
-  const int threads = options.instance.threads > 0 ? options.instance.threads : usable_cores();
+  if (options.hits.empty()) options.instance.prefix_caching = false;
+  const auto limits = limits_of(options);
+  if (!limits.ok()) return fail(limits.error().message);
+  const int64_t start = now_us();
   auto instance = make_instance(options.instance);
   if (!instance.ok()) return fail(instance.error().message);
-  const MachineLimits limits = measure_limits(threads, (*instance)->memory.weights);
   if (!options.json) {
-    fmt::print("{} on {}\nlimits now: {:.1f} GB/s read, {:.0f} GFLOP/s float32\n", (*instance)->checkpoint->path(),
-               (*instance)->device->description(), limits.read_bytes_per_second * 1e-9, limits.flops_per_second * 1e-9);
+    fmt::print("{} on {}\nready after {:.2f} s; limits now: {:.1f} GB/s read, {:.0f} GFLOP/s\n",
+               (*instance)->checkpoint->path(), (*instance)->device->description(), seconds_since(start),
+               limits->read_bytes_per_second * 1e-9, limits->flops_per_second * 1e-9);
   }
-  Bench bench(**instance, options, limits);
-  const auto run = [&](const char* what, const std::vector<int>& sizes, auto one, const char* limit) -> Status {
-    for (const int size : sizes) {
-      operations.clear();
-      ASSIGN_OR_RETURN(const Figure figure, one(size));
-      print_row(options, what, size, figure, limit);
-      if (options.operations) operations.print();
-    }
-    return {};
-  };
-  std::vector<int> prompts = numbers(options.prompts);
-  std::erase_if(prompts, [&](int tokens) { return tokens >= (*instance)->memory.max_model_len; });
-  std::vector<int> batches = numbers(options.batches);
-  std::erase_if(batches, [&](int batch) { return batch > (*instance)->options.max_num_seqs; });
-  Status done = run("prefill", prompts, [&](int size) { return bench.prefill(size); }, "flops");
-  if (done.ok()) done = run("decode", batches, [&](int size) { return bench.decode(size); }, "bandwidth");
+  const Status done = measure_all(**instance, options, *limits, operations);
   return done.ok() ? 0 : fail(done.error().message);
 }
 
@@ -197,7 +270,11 @@ int bench_command(std::span<char* const> arguments) {
   flags.positional("MODEL", &options.instance.model);
   flags.add("--prompt-lengths", "A,B,...", "tokens of prefill", &options.prompts);
   flags.add("--batch-sizes", "A,B,...", "streams that decode together", &options.batches);
+  flags.add("--context", "N", "tokens of the prompts of streams that decode (16)", &options.context);
   flags.add("--output-tokens", "N", "tokens of each stream", &options.output_tokens);
+  flags.add("--workloads", "IxOxN,...",
+            "N requests at once of I tokens each, O tokens from each: tokens/s of the whole", &options.workloads);
+  flags.add("--prefix-hits", "A,B,...", "time to the first token of prompts that are cached", &options.hits);
   flags.add("--repeats", "N", "of which the best counts", &options.repeats);
   flags.add("--operations", "also the time of each kind of operation", &options.operations);
   flags.add("--json", "one JSON object per figure", &options.json);

@@ -1,0 +1,112 @@
+#include "apps/bench_streams.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "apps/pending.h"
+#include "base/channel.h"
+#include "base/clock.h"
+
+namespace quern {
+namespace {
+
+/// Notes when tokens come. Events come from the engine's thread; the owner reads after the end.
+class Stream final : public EventSink {
+ public:
+  explicit Stream(Channel<int>& ended) : ended_(ended) {}
+
+  void deliver(TokenEvent event) override {
+    const int64_t now = now_us();
+    for (size_t i = 0; i < event.tokens.size(); ++i) times_us.push_back(now);
+    if (!event.finish) return;
+    error = event.error;
+    ended_.try_send(0);
+  }
+
+  std::vector<int64_t> times_us;
+  std::string error;
+
+ private:
+  Channel<int>& ended_;
+};
+
+/// Time of one step in the span when every stream decodes.
+double step_seconds(const std::vector<std::shared_ptr<Stream>>& streams) {
+  int64_t begin = 0;
+  int64_t end = INT64_MAX;
+  for (const auto& stream : streams) {
+    begin = std::max(begin, stream->times_us.front());
+    end = std::min(end, stream->times_us.back());
+  }
+  int64_t tokens = 0;
+  for (const auto& stream : streams) {
+    tokens += std::count_if(stream->times_us.begin(), stream->times_us.end(),
+                            [&](int64_t time) { return time > begin && time <= end; });
+  }
+  if (end <= begin || tokens == 0) return 0.0;
+  return static_cast<double>(end - begin) * 1e-6 * static_cast<double>(streams.size()) / static_cast<double>(tokens);
+}
+
+}  // namespace
+
+std::vector<int32_t> Streams::random_tokens(int count) {
+  const int vocab =
+      instance_.tokenizer ? std::min(instance_.tokenizer->size(), instance_.spec().vocab) : instance_.spec().vocab;
+  std::uniform_int_distribution<int32_t> any(0, vocab - 1);
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int32_t& token : tokens) token = any(random_);
+  return tokens;
+}
+
+Result<StreamTimes> Streams::run(int count, int prompt, int output) {
+  static std::atomic<uint64_t> next{uint64_t{1} << 40};  // beside the numbers of Pending
+  std::vector<Request> requests;
+  for (int i = 0; i < count; ++i) {
+    Request request;
+    request.prompt = random_tokens(prompt);
+    request.max_tokens = output;
+    request.min_tokens = output;
+    request.sampling.temperature = 0.0F;
+    request.id = RequestId{next.fetch_add(1)};
+    requests.push_back(std::move(request));
+  }
+  Channel<int> ended;
+  std::vector<std::shared_ptr<Stream>> streams;
+  const int64_t start = now_us();
+  for (Request& request : requests) {
+    streams.push_back(std::make_shared<Stream>(ended));
+    request.sink = streams.back();
+    if (instance_.engine->submit(std::move(request)) != SubmitResult::accepted) {
+      return Error{"the engine refused a request of the benchmark; fewer or shorter ones fit"};
+    }
+  }
+  for (int i = 0; i < count; ++i) ended.receive();
+  StreamTimes times;
+  times.seconds = seconds_since(start);
+  for (const auto& stream : streams) {
+    if (stream->times_us.empty()) return Error{"a request of the benchmark failed: " + stream->error};
+    times.output_tokens += static_cast<int64_t>(stream->times_us.size());
+    times.first_token_seconds =
+        std::max(times.first_token_seconds, static_cast<double>(stream->times_us.front() - start) * 1e-6);
+  }
+  times.step_seconds = step_seconds(streams);
+  return times;
+}
+
+Result<double> Streams::hit(int prompt) {
+  Request request;
+  request.prompt = random_tokens(prompt);
+  request.max_tokens = 1;
+  request.sampling.temperature = 0.0F;
+  double seconds = 0.0;
+  for (int turn = 0; turn < 2; ++turn) {
+    ASSIGN_OR_RETURN(const auto pending, Pending::submit(*instance_.engine, request));
+    const Reply answer = pending->wait();
+    if (answer.reason == FinishReason::error) return Error{answer.error};
+    seconds = static_cast<double>(answer.times.first_token_us) * 1e-6;
+  }
+  return seconds;
+}
+
+}  // namespace quern

@@ -1,0 +1,38 @@
+// Streams of random tokens against an engine of this process, with the time of every token. Thread: main.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "apps/instance.h"
+#include "base/result.h"
+
+namespace quern {
+
+/// What a set of streams that were submitted together took.
+struct StreamTimes {
+  double seconds = 0.0;              // until the last one ended
+  double first_token_seconds = 0.0;  // of the slowest
+  int64_t output_tokens = 0;
+  double step_seconds = 0.0;  // of a decoding step while all streams decoded; 0 if that never was
+};
+
+class Streams {
+ public:
+  explicit Streams(Instance& instance) : instance_(instance) {}
+
+  /// `count` prompts of `prompt` random tokens each, `output` tokens from each, greedy.
+  Result<StreamTimes> run(int count, int prompt, int output);
+  /// The seconds to the first token of a prompt of `prompt` tokens, all but the last of them cached.
+  Result<double> hit(int prompt);
+
+ private:
+  std::vector<int32_t> random_tokens(int count);
+
+  Instance& instance_;
+  std::mt19937 random_{1};
+};
+
+}  // namespace quern
