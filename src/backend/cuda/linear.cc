@@ -1,0 +1,283 @@
+// linear on a GPU: which way a product takes.
+//   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h, limited by reading the weight
+//   many tokens                              the library, over weights made half floats a part at a time
+//   float activations, mixed float types     plain sums
+#include "ops/linear.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "backend/cuda/blas.h"
+#include "backend/cuda/floats.h"
+#include "backend/cuda/linear_dequantize.h"
+#include "backend/cuda/linear_skinny.h"
+#include "backend/cuda/packed.cuh"
+
+namespace quern::cuda {
+namespace {
+
+constexpr int64_t dequantized_bytes = int64_t{64} << 20;  // at once
+
+Dtype dtype_of(FormatId format) {
+  switch (format) {
+    case FormatId::f32: return Dtype::f32;
+    case FormatId::f16: return Dtype::f16;
+    case FormatId::bf16: return Dtype::bf16;
+    default: return Dtype::u8;
+  }
+}
+bool quantized(FormatId format) { return dtype_of(format) == Dtype::u8; }
+
+bool wants_library(const Queue& queue, int32_t tokens) {
+  return tokens > skinny_tokens && !queue.batch_invariant && native(queue).blas != nullptr;
+}
+
+/// Rows that are dequantized at once.
+int32_t rows_at_once(int32_t rows, int32_t cols) {
+  const int64_t fit = dequantized_bytes / (2 * int64_t{cols}) / panel_height * panel_height;
+  return static_cast<int32_t>(std::clamp<int64_t>(fit, panel_height, rows));
+}
+
+void linear_scratch(Queue queue, const Matrix& matrix, int32_t tokens, int64_t& bytes) {
+  bytes = 0;
+  if (!wants_library(queue, tokens)) return;
+  for (int i = 0; i < matrix.count; ++i) {
+    const Weight& part = matrix.parts[i];
+    if (part.format == FormatId::f32) continue;
+    bytes = std::max(bytes, int64_t{rows_at_once(part.rows, part.cols)} * part.cols * 2);
+  }
+}
+
+/// A product's operands.
+struct Call {
+  Queue queue;
+  Tensor y;
+  Tensor x;
+  const Matrix& matrix;
+  bool accumulate;
+  std::byte* scratch;
+
+  /// Of the result's columns from `column` on.
+  const float* bias(int32_t column) const { return matrix.bias ? matrix.bias.as<float>() + column : nullptr; }
+};
+
+enum class Way : uint8_t { plain, skinny, library };
+
+Way way_of(const Call& call, const Weight& part) {
+  const Dtype weights = dtype_of(part.format);
+  if (call.x.dtype == Dtype::f32 || weights == Dtype::f32) return Way::plain;
+  if (wants_library(call.queue, call.x.dims[0])) return Way::library;
+  return quantized(part.format) || weights == call.x.dtype ? Way::skinny : Way::plain;
+}
+
+void multiply(const Call& call, int32_t column, const std::byte* weight, int32_t rows) {
+  Product product;
+  product.type = call.x.dtype;
+  product.result = call.y.dtype;
+  product.tokens = call.x.dims[0];
+  product.rows = rows;
+  product.cols = call.matrix.cols;
+  product.x_stride = call.x.strides[0];
+  product.y_stride = call.y.strides[0];
+  product.accumulate = call.accumulate || call.matrix.bias;
+  std::byte* const y = call.y.columns(column, rows).data;
+  native(call.queue).blas->multiply(native(call.queue), product, y, call.x.data, weight);
+}
+
+/// Parts of the activations' type that lie one behind the other are one matrix.
+int adjacent_parts(const Matrix& matrix, int first, int32_t& rows) {
+  const Weight& begin = matrix.parts[first];
+  rows = begin.rows;
+  int next = first + 1;
+  for (; next < matrix.count; ++next) {
+    const Weight& part = matrix.parts[next];
+    if (part.format != begin.format || part.data != begin.data + int64_t{rows} * begin.cols * 2) break;
+    rows += part.rows;
+  }
+  return next - first;
+}
+
+/// Parts from `first` on; returns how many it took.
+int by_library(const Call& call, int first, int32_t column) {
+  const Weight& part = call.matrix.parts[first];
+  const bool ready = dtype_of(part.format) == call.x.dtype;
+  int32_t rows = part.rows;
+  const int count = ready ? adjacent_parts(call.matrix, first, rows) : 1;
+  if (call.matrix.bias) {
+    Tensor bias = call.matrix.bias;
+    bias.data += int64_t{column} * dtype_bytes(Dtype::f32);
+    begin_with_bias(call.queue, call.y.columns(column, rows), bias, call.accumulate);
+  }
+  if (ready) {
+    multiply(call, column, part.data, rows);
+    return count;
+  }
+  const int32_t step = rows_at_once(rows, part.cols);
+  for (int32_t begin = 0; begin < rows; begin += step) {
+    const int32_t some = std::min(step, rows - begin);
+    dequantize(call.queue, call.scratch, call.x.dtype, part, begin, some);
+    multiply(call, column + begin, call.scratch, some);
+  }
+  return count;
+}
+
+/// How the work of a product is laid out, from its shape; with a batch-invariant queue the number of tokens changes
+/// nothing that the order of additions depends on: row_groups, cluster, share.
+struct Spread {
+  int row_groups = 1;
+  int32_t tiles = 0;
+  int cluster = 1;
+  int residents = 2;  // blocks for each SM
+};
+
+int32_t tiles_of(int32_t rows, int row_groups) {
+  const int32_t height = panel_height * row_groups;
+  return (rows + height - 1) / height;
+}
+
+bool has_clusters() {
+  static const bool has = [] {
+    int major = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    return major >= 9;
+  }();
+  return has;
+}
+
+/// Chooses the cluster and the number of blocks that leave the fewest SMs waiting in the last round.
+void spread(Spread& layout, int32_t units, int multiprocessors, int most_residents) {
+  float best = 0.0F;
+  const int least_units = 2 * skinny_warps / layout.row_groups;
+  for (int cluster = 1; cluster <= (has_clusters() ? 8 : 1); cluster *= 2) {
+    if (cluster > 1 && units / cluster < least_units) break;
+    for (int residents = 2; residents <= most_residents; ++residents) {
+      const int32_t places = residents * multiprocessors / cluster;
+      const int32_t rounds = (layout.tiles + places - 1) / places;
+      const float cost = cluster == 8 ? 0.1F : 0.01F * static_cast<float>(cluster - 1);
+      const float used = static_cast<float>(layout.tiles) / static_cast<float>(rounds * places) - cost;
+      if (used <= best + 0.01F) continue;
+      best = used;
+      layout.cluster = cluster;
+      layout.residents = residents;
+    }
+  }
+}
+
+int row_groups_of(const Queue& queue, int32_t tokens, int32_t rows) {
+  int groups = queue.batch_invariant ? 4 : tokens <= 2 ? 1 : tokens <= 4 ? 2 : tokens <= 32 ? 4 : 8;
+  while (groups > 1 && panel_height * (groups / 2) >= rows) groups /= 2;
+  return groups;
+}
+
+/// How much of x is in shared memory at once.
+template <typename Format>
+int place_x(SkinnyJob& job, int tiles) {
+  constexpr int all_bytes = 72 << 10;
+  constexpr int chunk_bytes = 40 << 10;
+  const int ahead = units_ahead<Format>(tiles);
+  const int columns = skinny_warps / job.row_groups * unit_columns<Format>;  // of a step
+  const int step_bytes = job.tokens * columns * 2;
+  const auto up = [&](int steps) { return (steps + ahead - 1) / ahead * ahead; };
+  job.steps = up((job.share + columns / unit_columns<Format> - 1) / (columns / unit_columns<Format>));
+  job.chunk_steps = job.steps;
+  job.x_buffers = 1;
+  if (job.steps * step_bytes > all_bytes) {
+    const int most = std::max(ahead, chunk_bytes / step_bytes / ahead * ahead);
+    const int chunks = (job.steps + most - 1) / most;
+    job.chunk_steps = up((job.steps + chunks - 1) / chunks);
+    job.x_buffers = 2;
+  }
+  job.x_pitch = job.chunk_steps * columns * 2 + 64;  // rows of x begin half of all banks apart
+  return sums_bytes(tiles) + job.x_buffers * job.tokens * job.x_pitch;
+}
+
+template <typename Format>
+void launch_job(const Queue& queue, SkinnyJob job, const Spread& layout, const Call& call) {
+  const int32_t units = (job.cols + unit_columns<Format> - 1) / unit_columns<Format>;
+  job.share = (units + layout.cluster - 1) / layout.cluster;
+  for (int32_t first = 0; first < call.x.dims[0]; first += skinny_tokens) {
+    job.tokens = std::min(skinny_tokens, call.x.dims[0] - first);
+    job.x = call.x.rows(first, job.tokens).data;
+    job.y = call.y.rows(first, job.tokens).data;
+    SkinnyLaunch launch;
+    launch.cluster = layout.cluster;
+    launch.shared_bytes = place_x<Format>(job, token_tiles(job.tokens));
+    launch.blocks =
+        std::min(layout.tiles, layout.residents * native(queue).multiprocessors / layout.cluster) * layout.cluster;
+    if constexpr (!std::is_same_v<Format, BF16>) {
+      if (call.x.dtype == Dtype::f16) launch_skinny<Format, Half>(queue, job, launch);
+    }
+    if constexpr (!std::is_same_v<Format, F16>) {
+      if (call.x.dtype == Dtype::bf16) launch_skinny<Format, Bf16>(queue, job, launch);
+    }
+  }
+}
+
+/// All parts of one format that are not done, in one launch.
+void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) {
+  const FormatId format = call.matrix.parts[first].format;
+  SkinnyJob job{};
+  job.cols = call.matrix.cols;
+  job.accumulate = call.accumulate;
+  job.bias = call.bias(0);
+  job.x_stride = call.x.strides[0];
+  job.y_stride = call.y.strides[0];
+  job.x_aligned = reinterpret_cast<uintptr_t>(call.x.data) % 16 == 0 && call.x.strides[0] % 8 == 0;
+  job.result = call.y.dtype;
+  int32_t most_rows = 0;
+  for (int i = first; i < call.matrix.count; ++i) {
+    if (call.matrix.parts[i].format == format) most_rows = std::max(most_rows, call.matrix.parts[i].rows);
+  }
+  Spread layout;
+  layout.row_groups = row_groups_of(call.queue, call.x.dims[0], most_rows);
+  job.row_groups = layout.row_groups;
+  for (int i = first; i < call.matrix.count; ++i) {
+    const Weight& part = call.matrix.parts[i];
+    if (part.format != format) continue;
+    done[i] = true;
+    layout.tiles += tiles_of(part.rows, layout.row_groups);
+    job.data[job.parts] = part.data;
+    job.rows[job.parts] = part.rows;
+    job.first_row[job.parts] = columns[i];
+    job.tiles_end[job.parts++] = layout.tiles;
+  }
+  visit_format(format, [&]<typename Format>(Format) {
+    if constexpr (std::is_same_v<Format, F32>) {
+      CHECK(false);
+    } else {
+      const int32_t units = (job.cols + unit_columns<Format> - 1) / unit_columns<Format>;
+      const int residents =
+          call.queue.batch_invariant ? 2 : skinny_residents(token_tiles(std::min(call.x.dims[0], skinny_tokens)));
+      spread(layout, units, native(call.queue).multiprocessors, residents);
+      launch_job<Format>(call.queue, job, layout, call);
+    }
+  });
+}
+
+void linear(Queue queue, Tensor y, Tensor x, const Matrix& matrix, bool accumulate, std::byte* scratch) {
+  const Call call{queue, y, x, matrix, accumulate, scratch};
+  int32_t columns[3] = {};
+  for (int i = 1; i < matrix.count; ++i) columns[i] = columns[i - 1] + matrix.parts[i - 1].rows;
+  bool done[3] = {};
+  for (int i = 0; i < matrix.count; ++i) {
+    const Weight& part = matrix.parts[i];
+    if (done[i]) continue;
+    switch (way_of(call, part)) {
+      case Way::skinny: by_skinny(call, i, columns, done); break;
+      case Way::library: {
+        const int count = by_library(call, i, columns[i]);
+        std::fill_n(done + i, count, true);
+        break;
+      }
+      case Way::plain:
+        plain_linear(queue, y.columns(columns[i], part.rows), x, part, call.bias(columns[i]), accumulate);
+        break;
+    }
+  }
+}
+
+const bool added =
+    kernels::linear.add(DeviceKind::cuda, linear) && kernels::linear_scratch.add(DeviceKind::cuda, linear_scratch);
+
+}  // namespace
+}  // namespace quern::cuda

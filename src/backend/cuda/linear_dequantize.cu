@@ -1,0 +1,129 @@
+#include "backend/cuda/linear_dequantize.h"
+
+#include <algorithm>
+
+#include "backend/cuda/linear_unpack.cuh"
+
+namespace quern::cuda {
+namespace {
+
+constexpr int warps = 8;
+
+/// Two floats, rounded, in one word.
+template <typename T>
+__device__ __forceinline__ uint32_t rounded(float a, float b) {
+  const T pair[2] = {from_float<T>(a), from_float<T>(b)};
+  return static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(pair)[0]) |
+         static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(pair)[1]) << 16;
+}
+
+struct Range {
+  int32_t cols;
+  int32_t first;  // of the rows, a multiple of panel_height
+  int32_t count;
+};
+
+/// One warp for each record.
+template <typename Format, typename T>
+__global__ void __launch_bounds__(32 * warps) dequantize_records(T* to, const std::byte* data, Range range) {
+  using P = Packed<Format>;
+  allow_next();
+  const int lane = threadIdx.x % 32;
+  const int records = records_of(range.cols);
+  const int64_t number = int64_t{blockIdx.x} * warps + threadIdx.x / 32;
+  const int64_t panel = number / records;
+  const int record = static_cast<int>(number % records);
+  if (panel * panel_height >= range.count) return wait_for_previous();
+  const std::byte* const from = data + (range.first / panel_height + panel) * panel_bytes<Format>(range.cols);
+  Unit<Format, T> unit;
+  unit.load(from + headers_bytes<Format>(range.cols) + int64_t{record} * P::record_bytes,
+            from + record / 2 * panel_height * P::header, lane);
+  wait_for_previous();
+#pragma unroll
+  for (int block = 0; block < Unit<Format, T>::blocks; ++block) {
+    const Fragments levels = unit.fragments(block);
+    const Factors factors = unit.factors(block, lane);
+    const int column = record * record_columns + 32 * block;
+    if (column >= range.cols) break;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t row = panel * panel_height + 8 * half + lane / 4;
+      if (row >= range.count) continue;
+      uint32_t words[4];
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+        const float2 level = Magic<T>::floats(levels.a[half][p]);
+        const float scale = factors.scale[half][P::narrow ? p / 2 : 0];
+        words[p] = rounded<T>(scale * level.x + factors.minimum[half], scale * level.y + factors.minimum[half]);
+      }
+      T* const out = to + row * range.cols + column;
+      if constexpr (P::narrow) {
+        *reinterpret_cast<uint2*>(out + 4 * (lane % 4)) = {words[0], words[1]};
+        *reinterpret_cast<uint2*>(out + 16 + 4 * (lane % 4)) = {words[2], words[3]};
+      } else {
+        *reinterpret_cast<uint4*>(out + 8 * (lane % 4)) = {words[0], words[1], words[2], words[3]};
+      }
+    }
+  }
+}
+
+/// Floats of one type to another. One thread for eight values.
+template <typename Format, typename T>
+__global__ void __launch_bounds__(32 * warps) convert_rows(T* to, const std::byte* data, Range range) {
+  allow_next();
+  const int64_t number = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int eighths = range.cols / 8;
+  const int64_t row = number / eighths;
+  if (row >= range.count) return wait_for_previous();
+  const Eight values = decode_packed<Format>(data, range.cols, range.first + row, static_cast<int>(number % eighths));
+  wait_for_previous();
+  *reinterpret_cast<uint4*>(to + 8 * number) = {
+      rounded<T>(values.v[0], values.v[1]), rounded<T>(values.v[2], values.v[3]), rounded<T>(values.v[4], values.v[5]),
+      rounded<T>(values.v[6], values.v[7])};
+}
+
+template <typename Y>
+__global__ void __launch_bounds__(256) add_bias(Y* y, int64_t stride, const float* bias, int rows, bool accumulate) {
+  allow_next();
+  wait_for_previous();
+  const int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  Y* const at = y + blockIdx.y * stride + row;
+  *at = from_float<Y>(accumulate ? to_float(*at) + bias[row] : bias[row]);
+}
+
+template <typename T>
+void dequantize_to(const Queue& queue, T* to, const Weight& weight, Range range) {
+  visit_format(weight.format, [&]<typename Format>(Format) {
+    if constexpr (is_float<Format>) {
+      const int64_t threads = int64_t{range.count} * (range.cols / 8);
+      const auto blocks = static_cast<unsigned>((threads + 32 * warps - 1) / (32 * warps));
+      launch(queue, convert_rows<Format, T>, blocks, 32 * warps, 0, to, weight.data, range);
+    } else {
+      const int64_t records = int64_t{(range.count + panel_height - 1) / panel_height} * records_of(range.cols);
+      const auto blocks = static_cast<unsigned>((records + warps - 1) / warps);
+      launch(queue, dequantize_records<Format, T>, blocks, 32 * warps, 0, to, weight.data, range);
+    }
+  });
+}
+
+}  // namespace
+
+void dequantize(const Queue& queue, std::byte* to, Dtype activations, const Weight& weight, int32_t first,
+                int32_t count) {
+  const Range range{weight.cols, first, count};
+  if (activations == Dtype::f16) {
+    dequantize_to(queue, reinterpret_cast<Half*>(to), weight, range);
+  } else {
+    dequantize_to(queue, reinterpret_cast<Bf16*>(to), weight, range);
+  }
+}
+
+void begin_with_bias(const Queue& queue, Tensor y, Tensor bias, bool accumulate) {
+  const dim3 grid(static_cast<unsigned>((y.dims[1] + 255) / 256), static_cast<unsigned>(y.dims[0]));
+  visit_activation(y.dtype, [&]<typename Y>(Y) {
+    launch(queue, add_bias<Y>, grid, 256, 0, y.as<Y>(), y.strides[0], bias.as<float>(), y.dims[1], accumulate);
+  });
+}
+
+}  // namespace quern::cuda

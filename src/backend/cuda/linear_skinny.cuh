@@ -1,0 +1,374 @@
+// The kernel of linear_skinny.h. A block has eight warps and takes tiles of 16 * row_groups rows in turn. The warps of
+// a row group take turns with the units of its columns; their sums are added in a fixed order. Blocks of a cluster
+// share the columns of a tile, again added in a fixed order. So a token's result depends on the layout of this work and
+// not on the number of tokens.
+//
+// The rows of a weight are the rows of the matrix unit's first operand and tokens the columns of the second. Columns of
+// the weight are permuted so that a lane reads 16 bytes at a time; x is read from shared memory with the same
+// permutation.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "backend/cuda/linear_skinny.h"
+#include "backend/cuda/linear_unpack.cuh"
+
+namespace quern::cuda {
+
+/// What this warp has to read, in order: unit after unit, tile after tile.
+template <typename Format, typename T>
+class SkinnyReader {
+ public:
+  using Unit = std::conditional_t<is_float<Format>, FloatUnit<T>, Unit<Format, T>>;
+
+  __device__ SkinnyReader(const SkinnyJob& job, int tile, int tile_step, int first_unit, int unit_step, int units)
+      : job_(job), tile_(tile), tile_step_(tile_step), first_unit_(first_unit), unit_step_(unit_step), units_(units) {
+    aim();
+  }
+
+  __device__ __forceinline__ void load(Unit& unit, int part) {
+    if (step_ * unit_step_ >= units_) return;
+    const int number = first_unit_ + step_ * unit_step_;
+    if constexpr (is_float<Format>) {
+      const int column = min(number * Unit::columns + 32 * part + 8 * (lane() % 4), job_.cols - 8);
+      unit.words[part][0] = stream16(row_[0] + 2 * column);
+      unit.words[part][1] = stream16(row_[1] + 2 * column);
+    } else {
+      using P = Packed<Format>;
+      const std::byte* const records = row_[0] + headers_bytes<Format>(job_.cols);
+      const std::byte* const header = row_[0] + number / 2 * panel_height * P::header;
+      unit.load(records + int64_t{number} * P::record_bytes, header, lane());
+    }
+  }
+  __device__ __forceinline__ void advance() {
+    if (++step_ < job_.steps) return;
+    step_ = 0;
+    tile_ += tile_step_;
+    aim();
+  }
+
+ private:
+  static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
+
+  /// row_: of floats the rows of this lane, else the panel.
+  __device__ __forceinline__ void aim() {
+    if (tile_ >= job_.tiles_end[job_.parts - 1]) {
+      units_ = 0;
+      return;
+    }
+    int part = 0;
+    while (tile_ >= job_.tiles_end[part]) ++part;
+    const int first_tile = part == 0 ? 0 : job_.tiles_end[part - 1];
+    const int group = threadIdx.x / 32 * job_.row_groups / skinny_warps;
+    const int row = ((tile_ - first_tile) * job_.row_groups + group) * panel_height;
+    const int last = job_.rows[part] - 1;
+    if constexpr (is_float<Format>) {
+      const int64_t bytes = panel_bytes<Format>(job_.cols);
+      row_[0] = job_.data[part] + min(row + lane() / 4, last) * bytes;
+      row_[1] = job_.data[part] + min(row + 8 + lane() / 4, last) * bytes;
+    } else {
+      row_[0] = job_.data[part] + min(row, last) / panel_height * panel_bytes<Format>(job_.cols);
+    }
+  }
+
+  const SkinnyJob& job_;
+  int tile_;
+  int tile_step_;
+  int first_unit_;
+  int unit_step_;
+  int units_;  // from first_unit_ on that are in this block's share
+  int step_ = 0;
+  const std::byte* row_[is_float<Format> ? 2 : 1];
+};
+
+__device__ __forceinline__ void prefetch_to_l2(const std::byte* p, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
+}
+
+/// Asks for units [begin, end) of the block's first tile, or for as many as it should have on the way.
+template <typename Format>
+__device__ void prefetch_tile(const SkinnyJob& job, int tile, int begin, int end) {
+  constexpr int most_bytes = 64 << 10;
+  const int pieces = is_float<Format> ? panel_height * job.row_groups : job.row_groups;  // each of adjacent memory
+  const int piece = threadIdx.x;
+  if (piece >= pieces || begin >= end) return;
+  int part = 0;
+  while (tile >= job.tiles_end[part]) ++part;
+  const int first_tile = part == 0 ? 0 : job.tiles_end[part - 1];
+  const int row = (tile - first_tile) * job.row_groups * panel_height + piece * (is_float<Format> ? 1 : panel_height);
+  if (row >= job.rows[part]) return;
+  const std::byte* from = job.data[part];
+  int64_t bytes = 0;
+  if constexpr (is_float<Format>) {
+    from += row * panel_bytes<Format>(job.cols) + int64_t{begin} * 128;
+    bytes = min(int64_t{end} * 128, panel_bytes<Format>(job.cols)) - int64_t{begin} * 128;
+  } else {
+    from += row / panel_height * panel_bytes<Format>(job.cols) + headers_bytes<Format>(job.cols) +
+            int64_t{begin} * Packed<Format>::record_bytes;
+    bytes = int64_t{end - begin} * Packed<Format>::record_bytes;
+  }
+  prefetch_to_l2(from, static_cast<int>(min(bytes, int64_t{most_bytes / pieces})));
+}
+
+/// Copies columns [first, first + columns) of all tokens to shared memory; what is beyond the last column is zeros.
+/// Asynchronous where x is aligned.
+template <typename T>
+__device__ __forceinline__ void stage_x(const SkinnyJob& job, std::byte* to, int first, int columns) {
+  const T* const x = static_cast<const T*>(job.x);
+  const int pieces = columns / 8;
+  int token = 0;
+  int piece = threadIdx.x;
+  while (true) {
+    while (piece >= pieces) {
+      piece -= pieces;
+      ++token;
+    }
+    if (token >= job.tokens) return;
+    std::byte* const target = to + token * job.x_pitch + 16 * piece;
+    const int column = first + 8 * piece;
+    const T* const source = x + token * job.x_stride + column;
+    if (column >= job.cols) {
+      *reinterpret_cast<uint4*>(target) = uint4{0, 0, 0, 0};
+    } else if (job.x_aligned) {
+      const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(target));
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(source) : "memory");
+    } else {
+      for (int i = 0; i < 8; ++i) reinterpret_cast<T*>(target)[i] = source[i];
+    }
+    piece += blockDim.x;
+  }
+}
+__device__ __forceinline__ void close_stage() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int Later>
+__device__ __forceinline__ void wait_for_stage() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
+}
+
+/// sums += a unit's part times x, whose columns begin at `x` for this lane; `tokens` are the offsets of its tokens.
+template <typename Format, typename T, int TokenTiles, typename Unit>
+__device__ __forceinline__ void use(float (&sums)[TokenTiles][4], const Unit& unit, int part, const std::byte* x,
+                                    const int (&tokens)[TokenTiles]) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (is_float<Format>) {
+    const Fragments w = unit.fragments(part);
+#pragma unroll
+    for (int n = 0; n < TokenTiles; ++n) {
+      const uint4 b = *reinterpret_cast<const uint4*>(x + tokens[n] + 64 * part + 16 * (lane % 4));
+      multiply<T>(sums[n], w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], b.x, b.y);
+      multiply<T>(sums[n], w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
+    }
+  } else {
+    constexpr bool has_minimum = Format::id == FormatId::q4_1 || Format::id == FormatId::q4_k;
+    constexpr uint32_t one = Magic<T>::one;
+#pragma unroll
+    for (int block = 0; block < Unit::blocks; ++block) {
+      const Fragments w = unit.fragments(block);
+      const Factors factors = unit.factors(block, lane);
+#pragma unroll
+      for (int n = 0; n < TokenTiles; ++n) {
+        const std::byte* const at = x + tokens[n] + 64 * block;
+        float products[4] = {};
+        if constexpr (Packed<Format>::narrow) {
+          const uint2 first = *reinterpret_cast<const uint2*>(at + 8 * (lane % 4));
+          const uint2 second = *reinterpret_cast<const uint2*>(at + 32 + 8 * (lane % 4));
+          float others[4] = {};
+          multiply<T>(products, w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], first.x, first.y);
+          multiply<T>(others, w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], second.x, second.y);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            sums[n][i] += factors.scale[i / 2][0] * products[i];
+            sums[n][i] += factors.scale[i / 2][1] * others[i];
+          }
+        } else {
+          const uint4 b = *reinterpret_cast<const uint4*>(at + 16 * (lane % 4));
+          multiply<T>(products, w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], b.x, b.y);
+          multiply<T>(products, w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[n][i] += factors.scale[i / 2][0] * products[i];
+          if constexpr (has_minimum) {
+            float totals[4] = {};
+            multiply<T>(totals, one, one, one, one, b.x, b.y);
+            multiply<T>(totals, one, one, one, one, b.z, b.w);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[n][i] += factors.minimum[i / 2] * totals[i];
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Writes, or adds to, one result.
+template <typename T>
+__device__ __forceinline__ void put(const SkinnyJob& job, int tile, int row_in_tile, int token, float sum) {
+  int part = 0;
+  while (tile >= job.tiles_end[part]) ++part;
+  const int first_tile = part == 0 ? 0 : job.tiles_end[part - 1];
+  const int row = (tile - first_tile) * job.row_groups * panel_height + row_in_tile;
+  if (row >= job.rows[part]) return;
+  const int column = job.first_row[part] + row;
+  if (job.bias != nullptr) sum += job.bias[column];
+  const int64_t at = token * job.y_stride + column;
+  if (job.result != Dtype::f32) {
+    static_cast<T*>(job.y)[at] = from_float<T>(sum);
+  } else {
+    float* const y = static_cast<float*>(job.y) + at;
+    *y = job.accumulate ? *y + sum : sum;
+  }
+}
+
+/// Adds the sums of the warps of each row group, then those of the cluster's blocks, and puts them out.
+template <typename T, int TokenTiles>
+__device__ __forceinline__ void finish_tile(const SkinnyJob& job, float (&sums)[TokenTiles][4], float* shared, int tile,
+                                            int rank, int ranks) {
+  constexpr int warp_floats = 8 * TokenTiles * sums_pitch;
+  const int lane = threadIdx.x % 32;
+  float* const mine = shared + threadIdx.x / 32 * warp_floats + 2 * (lane % 4) * sums_pitch + lane / 4;
+#pragma unroll
+  for (int n = 0; n < TokenTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) mine[(8 * n + i % 2) * sums_pitch + 8 * (i / 2)] = sums[n][i];
+  }
+  __syncthreads();
+  const int warps = skinny_warps / job.row_groups;
+  const int rows = panel_height * job.row_groups;
+  const auto place = [&](int element) {
+    const int row = element % rows;
+    return row / panel_height * warps * warp_floats + element / rows * sums_pitch + row % panel_height;
+  };
+  const int elements = rows * job.tokens;
+  for (int element = threadIdx.x; element < elements; element += blockDim.x) {
+    float* const at = shared + place(element);
+    float sum = at[0];
+    for (int warp = 1; warp < warps; ++warp) sum += at[warp * warp_floats];
+    if (ranks == 1)
+      put<T>(job, tile, element % rows, element / rows, sum);
+    else
+      at[0] = sum;
+  }
+#if __CUDA_ARCH__ >= 900
+  if (ranks > 1) {
+    const auto cluster = cooperative_groups::this_cluster();
+    cluster.sync();
+    for (int element = rank * blockDim.x + threadIdx.x; element < elements; element += ranks * blockDim.x) {
+      float* const at = shared + place(element);
+      float sum = 0.0F;
+      for (int other = 0; other < ranks; ++other) sum += *cluster.map_shared_rank(at, other);
+      put<T>(job, tile, element % rows, element / rows, sum);
+    }
+    cluster.sync();
+    return;
+  }
+#endif
+  __syncthreads();
+}
+
+template <typename Format, typename T, int TokenTiles>
+__global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles))
+    skinny(const __grid_constant__ SkinnyJob job, int ranks) {
+  using Reader = SkinnyReader<Format, T>;
+  using Unit = typename Reader::Unit;
+  constexpr int ahead = units_ahead<Format>(TokenTiles);
+  extern __shared__ __align__(128) std::byte shared[];
+  allow_next();
+
+  // Warps of a row group take its units in turn; the blocks of a cluster have a range of units each.
+  const int turns = skinny_warps / job.row_groups;
+  const int turn = threadIdx.x / 32 % turns;
+  const int rank = blockIdx.x % ranks;
+  const int first_tile = blockIdx.x / ranks;
+  const int tile_step = gridDim.x / ranks;
+  const int begin = rank * job.share;
+  const int end = min(begin + job.share, (job.cols + Unit::columns - 1) / Unit::columns);
+  Reader reader(job, first_tile, tile_step, begin + turn, turns, end - begin - turn);
+  Unit units[ahead];
+#pragma unroll
+  for (int i = 0; i < ahead; ++i) {
+#pragma unroll
+    for (int part = 0; part < Unit::parts; ++part) reader.load(units[i], part);
+    reader.advance();
+  }
+  prefetch_tile<Format>(job, first_tile, begin + ahead * turns, end);
+
+  wait_for_previous();
+  float* const block_sums = reinterpret_cast<float*>(shared);
+  std::byte* const x = shared + sums_bytes(TokenTiles);
+  const int buffer_bytes = job.tokens * job.x_pitch;
+  const int chunk_columns = job.chunk_steps * turns * Unit::columns;
+  const int chunks = (job.steps + job.chunk_steps - 1) / job.chunk_steps;
+  int tokens[TokenTiles];
+#pragma unroll
+  for (int n = 0; n < TokenTiles; ++n) {
+    tokens[n] = min(8 * n + static_cast<int>(threadIdx.x) % 32 / 4, job.tokens - 1) * job.x_pitch;
+  }
+  stage_x<T>(job, x, begin * Unit::columns, chunk_columns);
+  close_stage();
+
+  int buffer = 0;
+  for (int tile = first_tile; tile < job.tiles_end[job.parts - 1]; tile += tile_step) {
+    float sums[TokenTiles][4] = {};
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      if (job.x_buffers == 2) {
+        const int next = chunk + 1 == chunks ? 0 : chunk + 1;
+        stage_x<T>(job, x + (buffer ^ 1) * buffer_bytes, begin * Unit::columns + next * chunk_columns, chunk_columns);
+        close_stage();
+        wait_for_stage<1>();
+      } else {
+        wait_for_stage<0>();
+      }
+      __syncthreads();
+      const std::byte* at = x + buffer * buffer_bytes + turn * Unit::columns * 2;
+      const int last = min(job.steps, (chunk + 1) * job.chunk_steps);
+      for (int step = chunk * job.chunk_steps; step < last; step += ahead) {
+#pragma unroll
+        for (int i = 0; i < ahead; ++i) {
+          const bool mine = turn + (step + i) * turns < end - begin;
+#pragma unroll
+          for (int part = 0; part < Unit::parts; ++part) {
+            if (mine) use<Format, T, TokenTiles>(sums, units[i], part, at, tokens);
+            reader.load(units[i], part);
+          }
+          reader.advance();
+          at += turns * Unit::columns * 2;
+        }
+      }
+      if (job.x_buffers == 2) {
+        __syncthreads();
+        buffer ^= 1;
+      }
+    }
+    finish_tile<T, TokenTiles>(job, sums, block_sums, tile, rank, ranks);
+  }
+}
+
+template <typename Format, typename T, int TokenTiles>
+void launch_tiles(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& shape) {
+  constexpr int most_shared = 200 << 10;
+  static const bool allowed = allow_shared(skinny<Format, T, TokenTiles>, most_shared);
+  CHECK(allowed && shape.shared_bytes <= most_shared);
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(32 * skinny_warps);
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = native(queue).stream;
+  config.attrs = attributes;
+  config.numAttrs = shape.cluster > 1 ? 2 : 1;
+  check(cudaLaunchKernelEx(&config, skinny<Format, T, TokenTiles>, job, shape.cluster), "launch");
+}
+
+template <typename Format, typename T>
+void launch_skinny(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& shape) {
+  if (job.tokens <= 8) return launch_tiles<Format, T, 1>(queue, job, shape);
+  if (job.tokens <= 16) return launch_tiles<Format, T, 2>(queue, job, shape);
+  if (job.tokens <= 32) return launch_tiles<Format, T, 4>(queue, job, shape);
+  launch_tiles<Format, T, 8>(queue, job, shape);
+}
+
+}  // namespace quern::cuda

@@ -1,0 +1,71 @@
+// The product of a packed weight with few tokens, limited by how fast the weight can be read.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/packed.cuh"
+#include "tensor/dtype.h"
+
+namespace quern::cuda {
+
+inline constexpr int skinny_warps = 8;
+inline constexpr int skinny_tokens = 64;  // the most of one launch
+
+/// Tokens are multiplied in tiles of eight; kernels exist for these numbers of tiles.
+constexpr int token_tiles(int32_t tokens) { return tokens <= 8 ? 1 : tokens <= 16 ? 2 : tokens <= 32 ? 4 : 8; }
+
+/// Columns of the unit that a warp reads at once, and how many of them it has under way.
+template <typename Format>
+constexpr int unit_columns = is_float<Format> ? 64 : record_columns;
+template <typename Format>
+constexpr int units_ahead(int tiles) {
+  if constexpr (is_float<Format>) {
+    return 2;
+  } else {
+    return Packed<Format>::low == 2 && Packed<Format>::high == 0 && tiles <= 2 ? 4 : 2;
+  }
+}
+
+inline constexpr int sums_pitch = 20;  // floats between tokens: no two lanes of a store in one bank
+constexpr int sums_bytes(int tiles) { return skinny_warps * 8 * tiles * sums_pitch * 4; }
+/// Blocks that an SM holds.
+constexpr int skinny_residents(int tiles) { return tiles <= 2 ? 3 : 2; }
+
+/// y[token][first_row[p] + r] = sum over columns of part p's row r times x[token], plus bias.
+struct SkinnyJob {
+  const std::byte* data[3];
+  int32_t rows[3];
+  int32_t first_row[3];
+  int32_t tiles_end[3];  // tiles of the parts up to this one
+  int32_t parts;
+  int32_t cols;
+  int32_t tokens;
+  int32_t row_groups;   // groups of 16 rows in a tile; the warps of a group share its columns
+  int32_t share;        // units of columns of each block of a cluster
+  int32_t steps;        // of each warp in a tile: its units, rounded up
+  int32_t chunk_steps;  // steps whose x is in shared memory at once
+  int32_t x_pitch;      // bytes between tokens there
+  int32_t x_buffers;    // 1 when all of x is there
+  bool x_aligned;       // to 16 bytes, every token
+  bool accumulate;
+  const void* x;
+  void* y;
+  const float* bias;
+  int64_t x_stride;
+  int64_t y_stride;
+  Dtype result;  // f32 or the activations
+};
+
+/// What a launch depends on beside the job.
+struct SkinnyLaunch {
+  int blocks = 0;
+  int cluster = 1;
+  int shared_bytes = 0;
+};
+
+/// One for each format and type of activations; floats only with their own.
+template <typename Format, typename T>
+void launch_skinny(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& launch);
+
+}  // namespace quern::cuda

@@ -1,0 +1,10 @@
+#include "backend/cuda/linear_skinny.cuh"
+
+namespace quern::cuda {
+
+template void launch_skinny<Q5_0, Half>(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& launch);
+template void launch_skinny<Q5_0, Bf16>(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& launch);
+template void launch_skinny<Q8_0, Half>(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& launch);
+template void launch_skinny<Q8_0, Bf16>(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& launch);
+
+}  // namespace quern::cuda

@@ -1,0 +1,189 @@
+// Packed weights in GPU memory. Floats lie row by row, a panel is one row. The other formats lie in panels of 16 rows:
+// first the headers of every 256 columns, then records of 128 columns, in which each lane of a warp finds together what
+// it multiplies with mma.m16n8k16. Usable by host code too.
+//
+// A record is read by lane 4 g + t, g < 8, t < 4, for rows g and g + 8 and, in each of the four blocks of 32 columns,
+// for eight columns: 8 t ... 8 t + 7, or for Packed::narrow 4 t ... 4 t + 3 and 16 + 4 t ... 16 + 4 t + 3.
+//   low:   `low` vectors of 16 bytes, vector-major. Four bits a value: word 2 * (row / 8) + block % 2 of vector block /
+//   2,
+//          even columns in the low half (split()). Bytes: words 2 * (row / 8) and the next of vector `block`.
+//   high:  `high` words, lane-major: bits above the low four (pack_high() in linear_pack.cc).
+//   scale: `scale` words, lane-major, of block t: 16 bits of row g, then of row g + 8.
+// A header has for each g what rows g and g + 8 share over 256 columns.
+#pragma once
+
+#include "formats/list.h"
+
+#ifdef __CUDACC__
+#define QUERN_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define QUERN_HOST_DEVICE inline
+#endif
+
+namespace quern::cuda {
+
+inline constexpr int panel_height = 16;
+inline constexpr int record_columns = 128;
+inline constexpr int header_columns = 256;
+
+template <int Low, int High, int Scale, int Header, bool Narrow = false>
+struct PackedSizes {
+  static constexpr int low = Low;        // vectors of 16 bytes in each lane
+  static constexpr int high = High;      // words in each lane
+  static constexpr int scale = Scale;    // words in each lane
+  static constexpr int header = Header;  // bytes of each row
+  static constexpr bool narrow = Narrow;
+  static constexpr int high_offset = 32 * 16 * low;
+  static constexpr int scale_offset = high_offset + 32 * 4 * high;
+  static constexpr int record_bytes = scale_offset + 32 * 4 * scale;
+};
+
+template <typename Format>
+struct Packed;
+template <>
+struct Packed<Q4_0> : PackedSizes<2, 0, 1, 0> {};
+template <>
+struct Packed<Q4_1> : PackedSizes<2, 0, 2, 0> {};  // scale words: scale and minimum of row g, then of row g + 8
+template <>
+struct Packed<Q5_0> : PackedSizes<2, 2, 1, 0> {};
+template <>
+struct Packed<Q8_0> : PackedSizes<4, 0, 1, 0> {};
+template <>
+struct Packed<Q4_K> : PackedSizes<2, 0, 1, 4> {};  // scale bytes: scale and minimum, for each row; header: d, dmin
+template <>
+struct Packed<Q6_K> : PackedSizes<2, 4, 1, 2, true> {};  // scale bytes: of two blocks of 16, for each row; header: d
+
+template <typename Format>
+inline constexpr bool is_float = Format::scale_bytes == 0;
+
+/// Records of one panel.
+QUERN_HOST_DEVICE int records_of(int32_t cols) { return (cols + record_columns - 1) / record_columns; }
+
+template <typename Format>
+QUERN_HOST_DEVICE int64_t headers_bytes(int32_t cols) {
+  return int64_t{(cols + header_columns - 1) / header_columns} * panel_height * Packed<Format>::header;
+}
+template <typename Format>
+QUERN_HOST_DEVICE int64_t panel_bytes(int32_t cols) {
+  if constexpr (is_float<Format>) {
+    return int64_t{cols} / Format::group * Format::data_bytes;
+  } else {
+    return headers_bytes<Format>(cols) + int64_t{records_of(cols)} * Packed<Format>::record_bytes;
+  }
+}
+
+/// Fields of `Width` bits of a word: those at even places to the low half, those at odd places to the high half.
+template <int Width>
+QUERN_HOST_DEVICE uint32_t split(uint32_t word) {
+  constexpr uint32_t masks[] = {0x55555555U, 0x33333333U, 0x0F0F0F0FU, 0x00FF00FFU, 0x0000FFFFU};
+  constexpr int first = Width == 1 ? 0 : Width == 2 ? 1 : 2;
+  uint32_t even = word & masks[first];
+  uint32_t odd = (word >> Width) & masks[first];
+  for (int level = first + 1, shift = Width; level < 5; ++level, shift *= 2) {
+    even = (even | even >> shift) & masks[level];
+    odd = (odd | odd >> shift) & masks[level];
+  }
+  return even | odd << 16;
+}
+/// The inverse.
+template <int Width>
+QUERN_HOST_DEVICE uint32_t unsplit(uint32_t word) {
+  constexpr uint32_t masks[] = {0x55555555U, 0x33333333U, 0x0F0F0F0FU, 0x00FF00FFU};
+  constexpr int first = Width == 1 ? 0 : Width == 2 ? 1 : 2;
+  uint32_t even = word & 0xFFFFU;
+  uint32_t odd = word >> 16;
+  for (int level = 3, shift = 8; level >= first; --level, shift /= 2) {
+    even = (even | even << shift) & masks[level];
+    odd = (odd | odd << shift) & masks[level];
+  }
+  return even | odd << Width;
+}
+
+#ifdef __CUDACC__
+namespace packed {
+
+__device__ __forceinline__ uint32_t word(const std::byte* p) { return *reinterpret_cast<const uint32_t*>(p); }
+__device__ __forceinline__ uint32_t half(const std::byte* p) { return *reinterpret_cast<const uint16_t*>(p); }
+
+/// Eight values of a row in a panel, as words: columns 32 * block + 8 * i ... of a record.
+template <typename Format>
+struct Place {
+  using P = Packed<Format>;
+  const std::byte* headers;
+  const std::byte* record;
+  int row;    // in the panel
+  int block;  // in the record
+  int i;
+
+  __device__ int lane(int t) const { return 4 * (row % 8) + t; }
+  __device__ uint32_t low(int t) const {
+    return word(record + 16 * (32 * (block / 2) + lane(t)) + 4 * (2 * (row / 8) + block % 2));
+  }
+  __device__ uint32_t high(int t, int index) const {
+    return word(record + P::high_offset + 4 * (P::high * lane(t) + index));
+  }
+  __device__ uint32_t scale(int index) const {
+    return word(record + P::scale_offset + 4 * (P::scale * lane(block) + index));
+  }
+  __device__ uint32_t half_scale() const { return scale(0) >> (16 * (row / 8)) & 0xFFFFU; }
+  __device__ const std::byte* header() const { return headers + P::header * (2 * (row % 8) + row / 8); }
+};
+
+__device__ inline Eight decode(Q4_0, const Place<Q4_0>& at) {
+  return Q4_0::decode8({{unsplit<4>(at.low(at.i))}}, {{at.half_scale()}}, 0);
+}
+__device__ inline Eight decode(Q4_1, const Place<Q4_1>& at) {
+  return Q4_1::decode8({{unsplit<4>(at.low(at.i))}}, {{at.scale(at.row / 8)}}, 0);
+}
+__device__ inline Eight decode(Q5_0, const Place<Q5_0>& at) {
+  const uint32_t high = unsplit<1>(at.high(at.i, at.row / 8)) >> (8 * at.block) & 255U;
+  return Q5_0::decode8({{unsplit<4>(at.low(at.i)), high}}, {{at.half_scale()}}, 0);
+}
+__device__ inline Eight decode(Q8_0, const Place<Q8_0>& at) {
+  const std::byte* words = at.record + 16 * (32 * at.block + at.lane(at.i)) + 8 * (at.row / 8);
+  return Q8_0::decode8({{word(words), word(words + 4)}}, {{at.half_scale()}}, 0);
+}
+__device__ inline Eight decode(Q4_K, const Place<Q4_K>& at) {
+  const uint32_t both = at.half_scale();
+  return Q4_K::decode8({{unsplit<4>(at.low(at.i))}}, {{word(at.header()), both & 255U, 0, both >> 8, 0}}, 0);
+}
+__device__ inline Eight decode(Q6_K, const Place<Q6_K>& at) {
+  const int sixteen = at.i / 2;  // which half of the block: the low or the high halves of two lanes' words
+  uint32_t low = 0;
+  uint32_t high = 0;
+  for (int k = 0; k < 2; ++k) {
+    const int t = 2 * (at.i % 2) + k;
+    const uint32_t highs = unsplit<2>(at.high(t, 2 * (at.row / 8) + at.block / 2)) >> (16 * (at.block % 2)) & 0xFFFFU;
+    low |= (unsplit<4>(at.low(t)) >> (16 * sixteen) & 0xFFFFU) << (16 * k);
+    high |= (highs >> (8 * sixteen) & 255U) << (8 * k);
+  }
+  return Q6_K::decode8({{low, high}}, {{at.half_scale(), 0, 0, 0, half(at.header())}}, at.i);
+}
+
+}  // namespace packed
+
+/// Columns 8 * eighth ... 8 * eighth + 7 of a row of a packed weight.
+template <typename Format>
+__device__ Eight decode_packed(const std::byte* data, int32_t cols, int64_t row, int eighth) {
+  if constexpr (is_float<Format>) {
+    decltype(Format::load8(nullptr, 0)) words;
+    const std::byte* from = data + row * panel_bytes<Format>(cols) + int64_t{eighth} * Format::data_bytes;
+    for (int i = 0; i < Format::chunk_words; i += 4) {
+      const uint4 four = *reinterpret_cast<const uint4*>(from + 4 * i);
+      words.v[i] = four.x;
+      words.v[i + 1] = four.y;
+      words.v[i + 2] = four.z;
+      words.v[i + 3] = four.w;
+    }
+    return Format::decode8(words, {}, 0);
+  } else {
+    const std::byte* panel = data + row / panel_height * panel_bytes<Format>(cols);
+    const std::byte* headers = panel + eighth / 32 * panel_height * Packed<Format>::header;
+    const std::byte* record = panel + headers_bytes<Format>(cols) + eighth / 16 * Packed<Format>::record_bytes;
+    const int in_panel = static_cast<int>(row % panel_height);
+    return packed::decode(Format{}, packed::Place<Format>{headers, record, in_panel, eighth / 4 % 4, eighth % 4});
+  }
+}
+#endif
+
+}  // namespace quern::cuda
