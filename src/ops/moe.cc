@@ -1,7 +1,5 @@
 #include "ops/moe.h"
 
-#include <algorithm>
-
 namespace quern {
 
 Routing route(Exec& exec, Tensor logits, int used, bool renormalize) {
@@ -9,7 +7,8 @@ Routing route(Exec& exec, Tensor logits, int used, bool renormalize) {
   const int32_t tokens = logits.dims[0];
   const Routing routing{exec.arena.tensor(Dtype::i32, tokens * used), exec.arena.tensor(Dtype::i32, logits.dims[1] + 1),
                         exec.arena.tensor(Dtype::i32, tokens, used), exec.arena.tensor(Dtype::f32, tokens, used)};
-  kernels::route(exec, routing, logits, renormalize);
+  const Arena::Scope scope(exec.arena);
+  kernels::route(exec, routing, exec.arena.tensor(Dtype::i32, tokens, used), logits, renormalize);
   return routing;
 }
 
@@ -17,13 +16,9 @@ Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing
   CHECK(x.rank == 2 && x.dims[0] == routing.tokens.dims[0] && x.dims[1] == matrices[0].cols);
   const Tensor y = exec.arena.tensor(exec.activations, x.dims[0], matrices[0].rows);
   const Arena::Scope scope(exec.arena);
-  // The room that any expert needs if all pairs go to it; a file may give experts different formats.
   int64_t bytes = 0;
-  for (int32_t e = 0; e + 1 < routing.starts.dims[0]; ++e) {
-    int64_t of_expert = 0;
-    kernels::linear_scratch.find(exec.queue.kind)(exec.queue, matrices[e], x.dims[0], of_expert);
-    bytes = std::max(bytes, of_expert);
-  }
+  kernels::expert_linear_scratch.find(exec.queue.kind)(exec.queue, matrices, routing.starts.dims[0] - 1, x.dims[0],
+                                                       bytes);
   kernels::expert_linear(exec, y, x, matrices, routing, exec.arena.take(bytes));
   return y;
 }

@@ -31,9 +31,13 @@ Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing
 void combine(Exec& exec, Tensor y, Tensor x, const Routing& routing, bool accumulate);
 
 namespace kernels {
-inline constinit Kernel<void(const Routing& routing, Tensor logits, bool renormalize)> route{"route"};
+/// chosen: [tokens, used] i32, memory for the experts of each token meanwhile.
+inline constinit Kernel<void(const Routing& routing, Tensor chosen, Tensor logits, bool renormalize)> route{"route"};
 inline constinit Kernel<void(Tensor y, Tensor x, const Matrix* matrices, const Routing& routing, std::byte* scratch)>
     expert_linear{"expert_linear"};
+/// How much scratch that takes.
+inline constinit Kernel<void(const Matrix* matrices, int32_t experts, int32_t pairs, int64_t& bytes)>
+    expert_linear_scratch{"expert_linear_scratch"};
 inline constinit Kernel<void(Tensor y, Tensor x, const Routing& routing, bool accumulate)> combine{"combine"};
 }  // namespace kernels
 

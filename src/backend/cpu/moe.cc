@@ -1,5 +1,6 @@
 #include "ops/moe.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/thread_pool.h"
@@ -33,29 +34,38 @@ void choose(const float* logits, int32_t experts, int32_t used, bool renormalize
   for (int32_t k = 0; k < used; ++k) weights[k] = std::exp(logits[chosen[k]] - logits[chosen[0]]) / sum;
 }
 
-void route(Queue /*queue*/, const Routing& routing, Tensor logits, bool renormalize) {
+void route(Queue /*queue*/, const Routing& routing, Tensor chosen, Tensor logits, bool renormalize) {
   const int32_t tokens = logits.dims[0];
   const int32_t experts = logits.dims[1];
   const int32_t used = routing.places.dims[1];
   auto* const starts = routing.starts.as<int32_t>();
   for (int32_t e = 0; e <= experts; ++e) starts[e] = 0;
   for (int32_t t = 0; t < tokens; ++t) {
-    int32_t* const chosen = routing.places.row<int32_t>(t);  // experts first, then the pairs
-    choose(logits.row<float>(t), experts, used, renormalize, chosen, routing.weights.row<float>(t));
-    for (int32_t k = 0; k < used; ++k) ++starts[chosen[k] + 1];
+    int32_t* const of_token = chosen.row<int32_t>(t);
+    choose(logits.row<float>(t), experts, used, renormalize, of_token, routing.weights.row<float>(t));
+    for (int32_t k = 0; k < used; ++k) ++starts[of_token[k] + 1];
   }
   for (int32_t e = 0; e < experts; ++e) starts[e + 1] += starts[e];
   // A counting sort; each start moves to the end of its expert while it runs, which is the start of the next one.
   for (int32_t t = 0; t < tokens; ++t) {
-    int32_t* const places = routing.places.row<int32_t>(t);
     for (int32_t k = 0; k < used; ++k) {
-      const int32_t pair = starts[places[k]]++;
+      const int32_t pair = starts[chosen.row<int32_t>(t)[k]]++;
       routing.tokens.as<int32_t>()[pair] = t;
-      places[k] = pair;
+      routing.places.row<int32_t>(t)[k] = pair;
     }
   }
   for (int32_t e = experts; e > 0; --e) starts[e] = starts[e - 1];
   starts[0] = 0;
+}
+
+/// The room that any expert needs if all pairs go to it; a file may give experts different formats.
+void expert_linear_scratch(Queue queue, const Matrix* matrices, int32_t experts, int32_t pairs, int64_t& bytes) {
+  bytes = 0;
+  for (int32_t e = 0; e < experts; ++e) {
+    int64_t of_expert = 0;
+    kernels::linear_scratch.find(DeviceKind::cpu)(queue, matrices[e], pairs, of_expert);
+    bytes = std::max(bytes, of_expert);
+  }
 }
 
 void expert_linear(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
@@ -87,6 +97,7 @@ void combine(Queue queue, Tensor y, Tensor x, const Routing& routing, bool accum
 }
 
 const bool route_added = kernels::route.add(DeviceKind::cpu, Isa::QUERN_ISA, route);
+const bool scratch_added = kernels::expert_linear_scratch.add(DeviceKind::cpu, Isa::QUERN_ISA, expert_linear_scratch);
 const bool linear_added = kernels::expert_linear.add(DeviceKind::cpu, Isa::QUERN_ISA, expert_linear);
 const bool combine_added = kernels::combine.add(DeviceKind::cpu, Isa::QUERN_ISA, combine);
 

@@ -1,0 +1,205 @@
+// Where the tokens of a step go, and how the results of their experts come together.
+#include "ops/moe.h"
+
+#include <climits>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/vectors.h"
+
+namespace quern::cuda {
+namespace {
+
+constexpr int choose_warps = 4;
+constexpr int place_threads = 1024;
+constexpr int combine_threads = 128;
+
+struct Choice {
+  int tokens;
+  int experts;
+  int used;
+  bool renormalize;
+};
+
+/// What a pass over a token's experts found: the best that comes after the last in the order of (logit descending,
+/// number ascending).
+__device__ __forceinline__ int next_best(const float* logits, int experts, int last) {
+  const float limit = last < 0 ? 0.0F : logits[last];
+  float best = -INFINITY;
+  int at = INT_MAX;
+  for (int e = threadIdx.x % 32; e < experts; e += 32) {
+    const float logit = logits[e];
+    const bool is_after = last < 0 || logit < limit || (logit == limit && e > last);
+    if (is_after && (logit > best || (logit == best && e < at))) {
+      best = logit;
+      at = e;
+    }
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    const float other = __shfl_xor_sync(0xFFFFFFFFU, best, step);
+    const int other_at = __shfl_xor_sync(0xFFFFFFFFU, at, step);
+    if (other > best || (other == best && other_at < at)) {
+      best = other;
+      at = other_at;
+    }
+  }
+  // A logit that is no number has no order: the row's result is none either.
+  return at == INT_MAX ? 0 : at;
+}
+
+/// A warp for each token.
+__global__ void __launch_bounds__(32 * choose_warps)
+    choose(int* chosen, float* weights, const float* logits, int64_t stride, Choice choice) {
+  allow_next();
+  const int token = static_cast<int>(blockIdx.x * choose_warps + threadIdx.x / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int used = choice.used;
+  const int experts = choice.experts;
+  wait_for_previous();
+  if (token >= choice.tokens) return;
+  const float* scores = logits + token * stride;
+  int* experts_of = chosen + int64_t{token} * used;
+  float* weights_of = weights + int64_t{token} * used;
+  float largest = 0.0F;
+  float sum = 0.0F;
+  int last = -1;
+  for (int k = 0; k < used; ++k) {
+    last = next_best(scores, experts, last);
+    if (k == 0) largest = scores[last];
+    const float weight = expf(scores[last] - largest);
+    sum += weight;
+    if (lane == 0) {
+      experts_of[k] = last;
+      weights_of[k] = weight;
+    }
+  }
+  if (!choice.renormalize) {
+    sum = 0.0F;
+    for (int e = lane; e < experts; e += 32) sum += expf(scores[e] - largest);
+    sum = warp_sum(sum);
+  }
+  __syncwarp();
+  for (int k = lane; k < used; k += 32) weights_of[k] /= sum;
+}
+
+/// Sums over the block of a small number from each thread: of the threads before this one, and of all.
+struct Prefix {
+  int before;
+  int all;
+};
+__device__ Prefix block_prefix(int count) {
+  __shared__ int totals[place_threads / 32];
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  int running = count;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xFFFFFFFFU, running, step);
+    if (lane >= step) running += other;
+  }
+  __syncthreads();
+  if (lane == 31) totals[threadIdx.x / 32] = running;
+  __syncthreads();
+  const int mine = totals[lane];
+  const int all = static_cast<int>(__reduce_add_sync(0xFFFFFFFFU, static_cast<unsigned>(mine)));
+  const int earlier = lane < static_cast<int>(threadIdx.x / 32) ? mine : 0;
+  const int before = static_cast<int>(__reduce_add_sync(0xFFFFFFFFU, static_cast<unsigned>(earlier)));
+  return {before + running - count, all};
+}
+
+/// A block for each expert numbers its pairs, in the order of tokens.
+__global__ void __launch_bounds__(place_threads)
+    place(int* tokens, int* starts, int* places, const int* chosen, int pairs, int used) {
+  allow_next();
+  const int expert = static_cast<int>(blockIdx.x);
+  wait_for_previous();
+  int smaller = 0;
+  for (int i = threadIdx.x; i < pairs; i += place_threads) smaller += chosen[i] < expert ? 1 : 0;
+  int pair = block_prefix(smaller).all;
+  if (threadIdx.x == 0) {
+    starts[expert] = pair;
+    if (expert == 0) starts[gridDim.x] = pairs;
+  }
+  constexpr int each = 4;  // neighbours of a thread
+  for (int first = 0; first < pairs; first += place_threads * each) {
+    const int mine = first + static_cast<int>(threadIdx.x) * each;
+    bool is_mine[each];
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      is_mine[i] = mine + i < pairs && chosen[mine + i] == expert;
+      count += is_mine[i] ? 1 : 0;
+    }
+    const Prefix prefix = block_prefix(count);
+    int at = pair + prefix.before;
+    pair += prefix.all;
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      if (!is_mine[i]) continue;
+      tokens[at] = (mine + i) / used;
+      places[mine + i] = at++;
+    }
+  }
+}
+
+void route(Queue queue, const Routing& routing, Tensor chosen, Tensor logits, bool renormalize) {
+  const int tokens = logits.dims[0];
+  const int used = chosen.dims[1];
+  launch(queue, choose, static_cast<unsigned>((tokens + choose_warps - 1) / choose_warps), 32 * choose_warps, 0,
+         chosen.as<int>(), routing.weights.as<float>(), logits.as<float>(), logits.strides[0],
+         Choice{tokens, logits.dims[1], used, renormalize});
+  launch(queue, place, static_cast<unsigned>(logits.dims[1]), place_threads, 0, routing.tokens.as<int>(),
+         routing.starts.as<int>(), routing.places.as<int>(), chosen.as<int>(), tokens * used, used);
+}
+
+struct Sums {
+  int dim;
+  int used;
+  int pieces;  // blocks for each token
+  int64_t x_stride, y_stride;
+  bool accumulate;
+};
+
+template <int width, typename T>
+__global__ void __launch_bounds__(combine_threads)
+    add_weighted(float* y, const T* x, const int* places, const float* weights, Sums sums) {
+  allow_next();
+  const int64_t token = blockIdx.x / sums.pieces;
+  const int first = static_cast<int>(blockIdx.x % sums.pieces * combine_threads + threadIdx.x) * width;
+  places += token * sums.used;
+  weights += token * sums.used;
+  y += token * sums.y_stride + first;
+  wait_for_previous();
+  if (first >= sums.dim) return;
+  float total[width] = {};
+  for (int k = 0; k < sums.used; ++k) {
+    float values[width];
+    load_floats(values, x + places[k] * sums.x_stride + first);
+    const float weight = weights[k];
+#pragma unroll
+    for (int i = 0; i < width; ++i) total[i] = fmaf(weight, values[i], total[i]);
+  }
+  if (sums.accumulate) {
+    float before[width];
+    load_floats(before, y);
+#pragma unroll
+    for (int i = 0; i < width; ++i) total[i] += before[i];
+  }
+  store_floats(y, total);
+}
+
+void combine(Queue queue, Tensor y, Tensor x, const Routing& routing, bool accumulate) {
+  visit_activation(x.dtype, [&]<typename T>(T) {
+    constexpr int wide = vector_of<T>;
+    const int width = y.dims[1] % wide == 0 && aligned_rows({y, x}) ? wide : 1;
+    const int pieces = (y.dims[1] + combine_threads * width - 1) / (combine_threads * width);
+    const Sums sums{y.dims[1], routing.places.dims[1], pieces, x.strides[0], y.strides[0], accumulate};
+    launch(queue, width == 1 ? add_weighted<1, T> : add_weighted<wide, T>, static_cast<unsigned>(y.dims[0] * pieces),
+           combine_threads, 0, y.as<float>(), x.as<T>(), routing.places.as<int>(), routing.weights.as<float>(), sums);
+  });
+}
+
+const bool route_added = kernels::route.add(DeviceKind::cuda, route);
+const bool combine_added = kernels::combine.add(DeviceKind::cuda, combine);
+
+}  // namespace
+}  // namespace quern::cuda

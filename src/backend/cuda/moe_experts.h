@@ -1,0 +1,68 @@
+// Products of experts' packed weights with the pairs that were routed to them.
+#pragma once
+
+#include "backend/cuda/floats.h"
+#include "backend/cuda/launch.h"
+#include "ops/moe.h"
+
+namespace quern::cuda {
+
+inline constexpr int expert_warps = 8;
+
+/// One part of neighbouring experts' matrices, which lie at equal distances.
+struct ExpertPart {
+  const std::byte* data = nullptr;  // of the first expert
+  int64_t step = 0;                 // bytes between experts
+  int32_t rows = 0;
+  int32_t first_row = 0;  // in y
+  int32_t tiles_end = 0;  // tiles of the parts up to this one
+};
+
+/// y[i] = W_e x[i] for the pairs i of each of the experts.
+struct ExpertJob {
+  ExpertPart parts[3];
+  int32_t cols = 0;
+  int32_t experts = 0;
+  int32_t slots = 0;       // experts that can have pairs
+  int32_t row_groups = 1;  // groups of 16 rows in a tile; the warps of a group share its columns
+  const int32_t* starts = nullptr;
+  const void* x = nullptr;
+  void* y = nullptr;
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+  const float* bias = nullptr;  // of the first expert, or none
+  int64_t bias_step = 0;
+};
+
+#ifdef __CUDACC__
+/// The expert that is number `slot` of those with pairs, or -1. For whole warps.
+__device__ __forceinline__ int expert_of_slot(const int32_t* starts, int experts, int slot) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int first = 0; first < experts; first += 32) {
+    const int e = first + lane;
+    const bool has_pairs = e < experts && starts[e + 1] > starts[e];
+    const unsigned with_pairs = __ballot_sync(0xFFFFFFFFU, has_pairs);
+    const int before = __popc(with_pairs & ((1U << lane) - 1));
+    const unsigned found = __ballot_sync(0xFFFFFFFFU, has_pairs && before == slot);
+    if (found != 0) return first + __ffs(static_cast<int>(found)) - 1;
+    slot -= __popc(with_pairs);
+  }
+  return -1;
+}
+
+__device__ __forceinline__ int part_of_tile(const ExpertJob& job, int tile) {
+  int part = 0;
+  while (tile >= job.parts[part].tiles_end) ++part;
+  return part;
+}
+#endif
+
+/// Matrix units; for columns in whole units (expert_unit_columns) and x in rows of whole 16 bytes. One for each format
+/// and type of activations; floats only with their own. `pairs` is how many an expert has at most, or mostly.
+template <typename Format, typename T>
+void launch_experts(const Queue& queue, ExpertJob job, int pairs);
+
+/// Any format, type and size.
+void launch_plain_experts(const Queue& queue, FormatId format, Dtype activations, const ExpertJob& job);
+
+}  // namespace quern::cuda

@@ -1,0 +1,107 @@
+// expert_linear: neighbouring experts whose weights have one format and lie at equal distances are one launch.
+#include <algorithm>
+
+#include "backend/cuda/moe_experts.h"
+#include "backend/cuda/packed.cuh"
+
+namespace quern::cuda {
+namespace {
+
+bool same_formats(const Matrix& a, const Matrix& b) {
+  for (int32_t p = 0; p < a.count; ++p) {
+    if (a.parts[p].format != b.parts[p].format || a.parts[p].rows != b.parts[p].rows) return false;
+  }
+  return a.count == b.count;
+}
+
+/// Whether `b` lies after `a` as `second` after `first`.
+bool same_steps(const Matrix& first, const Matrix& second, const Matrix& a, const Matrix& b) {
+  for (int32_t p = 0; p < first.count; ++p) {
+    if (b.parts[p].data - a.parts[p].data != second.parts[p].data - first.parts[p].data) return false;
+  }
+  return b.bias.data - a.bias.data == second.bias.data - first.bias.data;
+}
+
+int32_t run_end(const Matrix* matrices, int32_t first, int32_t experts) {
+  int32_t end = first + 1;
+  while (end < experts && same_formats(matrices[first], matrices[end]) &&
+         same_steps(matrices[first], matrices[first + 1], matrices[end - 1], matrices[end])) {
+    ++end;
+  }
+  return end;
+}
+
+/// Whether matrix units can take a part.
+template <typename Format, typename T>
+constexpr bool has_units = !std::is_same_v<T, float> && Format::id != FormatId::f32 &&
+                           (Format::id != FormatId::f16 || std::is_same_v<T, Half>) &&
+                           (Format::id != FormatId::bf16 || std::is_same_v<T, Bf16>);
+
+void launch_part(const Queue& queue, FormatId format, Dtype activations, const ExpertJob& job, int pairs) {
+  const bool aligned = job.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(job.x) % 16 == 0;
+  bool done = false;
+  visit_activation(activations, [&]<typename T>(T) {
+    visit_format(format, [&]<typename Format>(Format) {
+      if constexpr (has_units<Format, T>) {
+        constexpr int columns = is_float<Format> ? 64 : record_columns;
+        if (!aligned || job.cols % columns != 0) return;
+        launch_experts<Format, T>(queue, job, pairs);
+        done = true;
+      }
+    });
+  });
+  if (!done) launch_plain_experts(queue, format, activations, job);
+}
+
+/// Parts of one format are one launch.
+void launch_run(const Queue& queue, const Matrix* matrices, ExpertJob job, Dtype activations, int pairs) {
+  const Matrix& matrix = matrices[0];
+  const Matrix& next = matrices[job.experts > 1 ? 1 : 0];
+  job.bias = matrix.bias ? matrix.bias.as<float>() : nullptr;
+  job.bias_step = matrix.bias ? next.bias.as<float>() - job.bias : 0;
+  for (int32_t p = 0; p < matrix.count;) {
+    std::fill(std::begin(job.parts), std::end(job.parts), ExpertPart{});
+    int32_t first_row = 0;
+    for (int32_t i = 0; i < p; ++i) first_row += matrix.parts[i].rows;
+    const FormatId format = matrix.parts[p].format;
+    for (int count = 0; p < matrix.count && matrix.parts[p].format == format; ++p, ++count) {
+      job.parts[count] = {matrix.parts[p].data, next.parts[p].data - matrix.parts[p].data, matrix.parts[p].rows,
+                          first_row, 0};
+      first_row += matrix.parts[p].rows;
+    }
+    launch_part(queue, format, activations, job, pairs);
+  }
+}
+
+void expert_linear(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
+                   std::byte* /*scratch*/) {
+  const int32_t experts = routing.starts.dims[0] - 1;
+  const int32_t tokens = routing.places.dims[0];
+  // No expert has more pairs than there are tokens; where there are many, most have about twice the mean at most.
+  const int32_t usual = std::max(8, 2 * x.dims[0] / experts);
+  ExpertJob job;
+  job.cols = x.dims[1];
+  job.x = x.data;
+  job.y = y.data;
+  job.x_stride = x.strides[0];
+  job.y_stride = y.strides[0];
+  for (int32_t first = 0; first < experts;) {
+    const int32_t end = run_end(matrices, first, experts);
+    job.experts = end - first;
+    job.slots = std::min(job.experts, x.dims[0]);
+    job.starts = routing.starts.as<int32_t>() + first;
+    launch_run(queue, matrices + first, job, x.dtype, std::min(tokens, usual));
+    first = end;
+  }
+}
+
+void expert_linear_scratch(Queue /*queue*/, const Matrix* /*matrices*/, int32_t /*experts*/, int32_t /*pairs*/,
+                           int64_t& bytes) {
+  bytes = 0;
+}
+
+const bool scratch_added = kernels::expert_linear_scratch.add(DeviceKind::cuda, expert_linear_scratch);
+const bool added = kernels::expert_linear.add(DeviceKind::cuda, expert_linear);
+
+}  // namespace
+}  // namespace quern::cuda
