@@ -15,8 +15,9 @@ using panels::Output;
 /// Panels that a worker takes at a time: few enough that all finish together, enough that taking them costs nothing.
 int64_t panels_at_a_time(int64_t count, int workers, int64_t products) {
   constexpr int64_t too_small = 1 << 15;  // multiply-adds that take less than starting the team
+  constexpr int64_t enough = 1 << 17;     // that take about two microseconds
   if (products < too_small) return count;
-  return std::clamp<int64_t>(count / (workers * 16), 1, 4);
+  return std::clamp<int64_t>(std::min(count / (workers * 16), enough * count / products), 1, 4);
 }
 
 /// Panels [begin, end) of all panels of a matrix.
@@ -42,12 +43,10 @@ void multiply_panels(const Matrix& matrix, int64_t begin, int64_t end, const Act
 void linear_block(ThreadPool& pool, Tensor y, Tensor x, const Matrix& matrix, bool accumulate, std::byte* scratch) {
   const int32_t tokens = x.dims[0];
   const Activations prepared = panels::place_activations(matrix, tokens, scratch);
-  const int32_t tiles = panels::tile_count(tokens);
-  const int64_t tile_elements = int64_t{tokens} * matrix.cols / tiles;
-  constexpr int64_t elements_at_a_time = 1 << 13;
-  pool.parallel_for(tiles, std::max<int64_t>(1, elements_at_a_time / tile_elements), [&](int64_t begin, int64_t end) {
-    for (int64_t tile = begin; tile < end; ++tile)
-      panels::prepare_tile(prepared, static_cast<int32_t>(tile), x, nullptr);
+  constexpr int64_t elements_at_a_time = 1 << 11;  // take longer than starting the team
+  pool.parallel_for(tokens, std::max<int64_t>(1, elements_at_a_time / matrix.cols), [&](int64_t begin, int64_t end) {
+    for (auto token = static_cast<int32_t>(begin); token < end; ++token)
+      panels::prepare_token(prepared, token, x.row<float>(token), matrix.cols);
   });
   int64_t count = 0;
   for (int i = 0; i < matrix.count; ++i) count += panels::panel_count(matrix.parts[i]);

@@ -53,6 +53,7 @@ QUERN_INLINE Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a); }
 QUERN_INLINE Floats broadcast(float v) { return _mm512_set1_ps(v); }
 QUERN_INLINE Floats load_floats(const void* p) { return _mm512_loadu_ps(p); }
 QUERN_INLINE void store_floats(void* p, Floats v) { _mm512_storeu_ps(p, v); }
+QUERN_INLINE Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 QUERN_INLINE Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 QUERN_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 QUERN_INLINE __m256i load_half_width(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
@@ -93,6 +94,7 @@ QUERN_INLINE Floats to_floats(Ints a) { return _mm256_cvtepi32_ps(a); }
 QUERN_INLINE Floats broadcast(float v) { return _mm256_set1_ps(v); }
 QUERN_INLINE Floats load_floats(const void* p) { return _mm256_loadu_ps(static_cast<const float*>(p)); }
 QUERN_INLINE void store_floats(void* p, Floats v) { _mm256_storeu_ps(static_cast<float*>(p), v); }
+QUERN_INLINE Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 QUERN_INLINE Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
 QUERN_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 QUERN_INLINE __m128i load_half_width(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
@@ -143,6 +145,7 @@ QUERN_INLINE Floats to_floats(Ints a) { return __builtin_convertvector(a, Floats
 QUERN_INLINE Floats broadcast(float v) { return Floats{} + v; }
 QUERN_INLINE Floats load_floats(const void* p) { return load_as<Floats>(p); }
 QUERN_INLINE void store_floats(void* p, Floats v) { std::memcpy(p, &v, sizeof v); }
+QUERN_INLINE Floats add(Floats a, Floats b) { return a + b; }
 QUERN_INLINE Floats mul(Floats a, Floats b) { return a * b; }
 QUERN_INLINE Floats fma(Floats a, Floats b, Floats c) { return a * b + c; }
 /// Every lane from its own small number.

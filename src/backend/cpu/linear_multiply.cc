@@ -50,19 +50,24 @@ void quantize(const float* x, int16_t* values, ActivationGroup& group) {
   group.half_sums[1] = sums[1];
 }
 
-void write(const Output& out, int token, int row, int rows, const float* sums) {
+/// Rows [row, row + rows) of a token; `sums` are those of the panel.
+QUERN_INLINE void write_panel(const Output& out, int token, int row, int rows, const Floats (&sums)[2]) {
   float* y = out.data + token * out.stride + row;
-  for (int i = 0; i < rows; ++i) {
-    float value = sums[i];
-    if (out.bias != nullptr) value += out.bias[row + i];
-    y[i] = out.accumulate ? y[i] + value : value;
+  const float* bias = out.bias == nullptr ? nullptr : out.bias + row;
+  if (rows == panel_height) {
+    for (int half = 0; half < 2; ++half) {
+      Floats value = sums[half];
+      if (bias != nullptr) value = add(value, load_floats(bias + half * lanes));
+      store_floats(y + half * lanes, out.accumulate ? add(load_floats(y + half * lanes), value) : value);
+    }
+    return;
   }
-}
-
-/// `sums` is [panel_height]; the usual, full panel gets a loop of constant length.
-void write_panel(const Output& out, int token, int row, int rows, const float* sums) {
-  if (rows == panel_height) return write(out, token, row, panel_height, sums);
-  write(out, token, row, rows, sums);
+  float values[panel_height];
+  for (int half = 0; half < 2; ++half) store_floats(values + half * lanes, sums[half]);
+  for (int i = 0; i < rows; ++i) {
+    if (bias != nullptr) values[i] += bias[i];
+    y[i] = out.accumulate ? y[i] + values[i] : values[i];
+  }
 }
 
 /// The tile that begins with token `first`, times the panel that begins with row `row`.
@@ -80,11 +85,7 @@ template <typename P, int Tokens>
   Sums<Tokens> sums;
   for (int t = 0; t < Tokens; ++t) sums.of[0][t] = sums.of[1][t] = broadcast(0.0F);
   add_product<P, Tokens>(panel, tile, sums);
-  for (int t = 0; t < Tokens; ++t) {
-    float of_token[panel_height];
-    for (int half = 0; half < 2; ++half) store_floats(of_token + half * lanes, sums.of[half][t]);
-    write_panel(out, first + t, row, rows, of_token);
-  }
+  for (int t = 0; t < Tokens; ++t) write_panel(out, first + t, row, rows, {sums.of[0][t], sums.of[1][t]});
 }
 
 /// All tokens times one panel; `row` is its first.
@@ -100,7 +101,10 @@ void multiply_panel(const Weight& part, int row, const Activations& x, const Out
   alignas(64) float sums[max_block_tokens * panel_height];
   std::memset(sums, 0, sizeof(float) * static_cast<size_t>(x.tokens * panel_height));
   many<P>(panel, x, sums);
-  for (int t = 0; t < x.tokens; ++t) write_panel(out, t, row, rows, sums + t * panel_height);
+  for (int t = 0; t < x.tokens; ++t) {
+    const float* of_token = sums + t * panel_height;
+    write_panel(out, t, row, rows, {load_floats(of_token), load_floats(of_token + lanes)});
+  }
 }
 
 }  // namespace
@@ -133,25 +137,20 @@ Activations place_activations(const Matrix& matrix, int32_t tokens, std::byte* m
   return to;
 }
 
-int32_t tile_count(int32_t tokens) { return tiles_of(tokens); }
-
-void prepare_tile(const Activations& to, int32_t tile, Tensor x, const int32_t* indices) {
+void prepare_token(const Activations& to, int32_t token, const float* row, int32_t cols) {
+  const int tile = tile_of(to.tokens, token);
   const int first = tile_begin(to.tokens, tile);
-  const int count = tile_begin(to.tokens, tile + 1) - first;
-  const int32_t cols = x.dims[1];
-  for (int t = 0; t < count; ++t) {
-    const float* row = x.row<float>(indices == nullptr ? first + t : indices[first + t]);
-    for (int32_t record = 0; record < to.records; ++record) {
-      const int64_t group = group_index(to, first, count, record) + t;
-      const float* from = row + record * record_columns;
-      float padded[record_columns] = {};
-      if (cols - record * record_columns < record_columns) {
-        std::memcpy(padded, from, sizeof(float) * static_cast<size_t>(cols - record * record_columns));
-        from = padded;
-      }
-      if (to.values != nullptr) quantize(from, to.values + group * record_columns, to.groups[group]);
-      if (to.floats != nullptr) std::memcpy(to.floats + group * record_columns, from, sizeof padded);
+  const int tokens = tile_begin(to.tokens, tile + 1) - first;
+  for (int32_t record = 0; record < to.records; ++record) {
+    const int64_t group = group_index(to, first, tokens, record) + token - first;
+    const float* from = row + record * record_columns;
+    float padded[record_columns] = {};
+    if (cols - record * record_columns < record_columns) {
+      std::memcpy(padded, from, sizeof(float) * static_cast<size_t>(cols - record * record_columns));
+      from = padded;
     }
+    if (to.values != nullptr) quantize(from, to.values + group * record_columns, to.groups[group]);
+    if (to.floats != nullptr) std::memcpy(to.floats + group * record_columns, from, sizeof padded);
   }
 }
 

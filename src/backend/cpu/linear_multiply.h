@@ -6,7 +6,6 @@
 
 #include "formats/weight.h"
 #include "ops/linear.h"
-#include "tensor/tensor.h"
 
 namespace quern::QUERN_ISA::panels {
 
@@ -49,9 +48,8 @@ int32_t block_tokens(int32_t cols);
 int64_t activation_bytes(const Matrix& matrix, int32_t tokens);
 /// Lays out memory of activation_bytes().
 Activations place_activations(const Matrix& matrix, int32_t tokens, std::byte* memory);
-int32_t tile_count(int32_t tokens);
-/// Fills a tile with rows of x: row indices[i] for token i, or row i without indices.
-void prepare_tile(const Activations& to, int32_t tile, Tensor x, const int32_t* indices);
+/// Fills the place of token `token` with its row.
+void prepare_token(const Activations& to, int32_t token, const float* row, int32_t cols);
 
 int32_t panel_count(const Weight& part);
 /// Rows of panels [first, last) for all tokens. One accumulation order per output, whatever the number of tokens.

@@ -18,6 +18,7 @@ constexpr int tiles_of(int tokens) {
 }
 /// Tiles are of about equal size; tile i has the tokens [tile_begin(i), tile_begin(i + 1)).
 constexpr int tile_begin(int tokens, int tile) { return tile * tokens / tiles_of(tokens); }
+constexpr int tile_of(int tokens, int token) { return ((token + 1) * tiles_of(tokens) - 1) / tokens; }
 
 /// Calls use(integral_constant tokens) for a number known only now, at most `Most`.
 template <int Most, typename Use>

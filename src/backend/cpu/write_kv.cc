@@ -34,7 +34,7 @@ void write_kv(Queue queue, Tensor k, Tensor v, const PagedKv& kv, const Segments
   const auto* starts = segments.starts.as<int32_t>();
   const int32_t count = segments.rows.dims[0];
   auto& pool = *static_cast<ThreadPool*>(queue.native);
-  pool.parallel_for(starts[count], 32, [&](int64_t begin, int64_t end) {
+  pool.parallel_for(starts[count], 4, [&](int64_t begin, int64_t end) {
     int64_t segment = std::upper_bound(starts, starts + count + 1, begin) - starts - 1;
     for (int64_t token = begin; token < end; ++token) {
       while (token >= starts[segment + 1]) ++segment;
