@@ -1,35 +1,29 @@
 #!/usr/bin/env python3
-"""Makes small tokenizer.json files and cases for src/text/tokenizer_json_test.cc with Hugging Face's `tokenizers`.
+"""Makes small tokenizers and cases for src/text/tokenizer/*_test.cc with Hugging Face's `tokenizers` and `sentencepiece`.
 
-    pip install tokenizers==0.23.3
+    pip install tokenizers==0.23.3 sentencepiece==0.2.3
     tools/make_tokenizer_cases.py src/text/testdata
 
-A file NAME.tokenizer.json and NAME.cases.json come out per kind. A case is {text, ids, special, plain, decoded,
+and, for a longer comparison that nobody keeps (QUERN_TEXT_TESTDATA=FOLDER build/bin/text_tests):
+
+    tools/make_tokenizer_cases.py FOLDER --strings 10000 --big-charsmap
+
+A kind has its NAME.tokenizer.json or NAME.model, and NAME.cases.json. A case is {text, ids, special, plain, decoded,
 decoded_special}: ids without and with the post-processor, ids with special tokens taken as ordinary text, and the text
 of `special` without and with special tokens. What equals an earlier member (special, plain: ids; decoded: text;
-decoded_special: decoded) is left out.
+decoded_special: decoded) is left out. generated_texts.json has seeded strings, generated_hashes.json for each kind the
+FNV-1a hashes of "ids|special|plain|decoded" for each of them.
 """
 
+import argparse
 import json
 import pathlib
-import sys
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+import sentencepiece
+from tokenizers import Tokenizer
 
-CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-LLAMA3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + TAIL
-QWEN2 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + TAIL
-
-CORPUS = [
-    "The quick brown fox jumps over the lazy dog, and the dog doesn't mind; it's only a fox.",
-    "def tokenize(text):\n    for piece in split(text):\n        yield encode(piece)\n    return None\n",
-    "In 2024 there were 1234567 people, 3.14 pies and 42 answers. We'll see what they've done, I'm sure.",
-    "Die Straße führt über Köln nach München. L'été à la plage, ça va très bien, n'est-ce pas?",
-    "Привет, мир! Как дела? Всё хорошо. こんにちは世界、元気ですか。你好,世界。안녕하세요 세계.",
-    "if (a != b && c <= d) { x += y[i] * z; } // comment\n\n\n#include <vector>\t\tint main();  // two\r\n",
-    "the the and and that that with with this this there their they them then than these those other",
-] * 20
+import tokenizer_kinds as kinds
+import tokenizer_strings
 
 TEXTS = [
     "", " ", "  ", "   ", "\n", "\n\n", "\t", " \n ", "\r\n", "a", " a", "  a", "a ", "Hello", " Hello", "  Hello",
@@ -50,129 +44,100 @@ TEXTS = [
     "a\u0301\u0302\u0303\u0304b", "\u0301", "q\u0307\u0323", "The-final--countdown", "snake_case camelCase kebab-case",
 ]
 
-ADDED = [
-    AddedToken("<|im_start|>", special=True, normalized=False), AddedToken("<|im_end|>", special=True, normalized=False),
-    AddedToken("<think>", special=False, normalized=False), AddedToken("</think>", special=False, normalized=False),
-    AddedToken("<left>", special=True, lstrip=True, normalized=False),
-    AddedToken("<right>", special=True, rstrip=True, normalized=False),
-    AddedToken("<both>", special=False, lstrip=True, rstrip=True, normalized=False),
-    AddedToken("<word>", special=False, single_word=True, normalized=False),
-    AddedToken("<norm>", special=False, normalized=True),
-]
 
 
-def template(start, start_id, end=None, end_id=None):
-    specials = [(start, start_id)] + ([(end, end_id)] if end else [])
-    return processors.TemplateProcessing(single=f"{start} $A" + (f" {end}" if end else ""), special_tokens=specials)
+def fnv1a(text):
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return f"{value:016x}"
 
 
-def byte_level(pattern, ignore_merges, normalizer=None):
-    made = Tokenizer(models.BPE(ignore_merges=ignore_merges))
-    if normalizer:
-        made.normalizer = normalizer
-    cuts = [pre_tokenizers.Split(Regex(pattern), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    made.pre_tokenizer = pre_tokenizers.Sequence(cuts)
-    made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=["<s>", "</s>"], show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    made.train_from_iterator(CORPUS, trainer)
-    return made
+HIDDEN = "\ue000" * 3
 
 
-def llama3():
-    made = byte_level(LLAMA3, True)
-    made.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template("<s>", 0)])
-    return made
+class HuggingFace:
+    def __init__(self, made):
+        made.add_tokens(kinds.ADDED)
+        self.made = made
+        # Special tokens in ordinary text are ordinary: where the model could find them as pieces, they get other names.
+        raw = json.loads(made.to_str())
+        special = {token["content"] for token in raw["added_tokens"] if token["special"]}
+        self.hides = raw["model"]["type"] == "Unigram"
+        if self.hides:
+            raw["model"]["vocab"] = [[HIDDEN + piece if piece in special else piece, score] for piece, score in raw["model"]["vocab"]]
+        self.plain = Tokenizer.from_str(json.dumps(raw))
+        self.plain.encode_special_tokens = True
+
+    def plain_ids(self, text):
+        ids = self.plain.encode(text, add_special_tokens=False).ids
+        return [self.made.token_to_id(self.plain.id_to_token(i).removeprefix(HIDDEN)) for i in ids] if self.hides else ids
+
+    def save(self, folder, name):
+        self.made.save(str(folder / f"{name}.tokenizer.json"), pretty=False)
+
+    def case(self, text):
+        special = self.made.encode(text).ids
+        return {"text": text, "ids": self.made.encode(text, add_special_tokens=False).ids, "special": special,
+                "plain": self.plain_ids(text), "decoded": self.made.decode(special),
+                "decoded_special": self.made.decode(special, skip_special_tokens=False)}
 
 
-def qwen2():
-    return byte_level(QWEN2, False, normalizers.NFC())
+class SentencePiece:
+    def __init__(self, model):
+        self.model = model
+        self.made = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    def save(self, folder, name):
+        (folder / f"{name}.model").write_bytes(self.model)
+
+    def case(self, text):
+        ids = self.made.encode(text)
+        special = [self.made.bos_id()] + ids
+        return {"text": text, "ids": ids, "special": special, "plain": ids, "decoded": self.made.decode(special)}
 
 
-def digits_gpt2():
-    """StarCoder and SmolLM2: digits alone, then the pattern of GPT-2, which ByteLevel brings along."""
-    made = byte_level(QWEN2, False)
-    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                                  pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    return made
+def brief(case):
+    same = {"special": "ids", "plain": "ids", "decoded": "text", "decoded_special": "decoded"}
+    return {key: value for key, value in case.items() if key not in same or value != case[same[key]]}
 
 
-def falcon():
-    """ByteLevel in the middle: later cuts see the byte alphabet."""
-    made = byte_level(QWEN2, False)
-    made.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.ByteLevel(add_prefix_space=False),
-        pre_tokenizers.Digits(individual_digits=False), pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")])
-    return made
+def summary(case):
+    lists = [",".join(map(str, case[key])) for key in ("ids", "special", "plain")]
+    return fnv1a("|".join(lists + [case["decoded"]]))
 
 
-def sentence_piece(prepare, decoder_strip):
-    """Trained with characters; byte tokens are put in, as sentencepiece does."""
-    made = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    prepare(made)
-    names = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)]
-    trainer = trainers.BpeTrainer(vocab_size=850, special_tokens=names, show_progress=False, limit_alphabet=120)
-    made.train_from_iterator(CORPUS, trainer)
-    parts = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
-    made.decoder = decoders.Sequence(parts + ([decoders.Strip(" ", 1, 0)] if decoder_strip else []))
-    made.post_processor = template("<s>", 1)
-    raw = json.loads(made.to_str())  # byte tokens belong to the vocabulary only
-    raw["added_tokens"] = [token for token in raw["added_tokens"] if not token["content"].startswith("<0x")]
-    return Tokenizer.from_str(json.dumps(raw))
+def comparable(make, text):
+    """The scripts that `tokenizers` knows are those of Unicode 9; the planes got many characters since."""
+    return make is not kinds.scripts or max(map(ord, text)) < 0x10000
 
 
-def llama2():
-    def prepare(made):
-        made.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-        made.pre_tokenizer = pre_tokenizers.Split(Regex("\u2581+[^\u2581]*"), "isolated")  # for training only
-    made = sentence_piece(prepare, True)
-    raw = json.loads(made.to_str())
-    raw["pre_tokenizer"] = None
-    return Tokenizer.from_str(json.dumps(raw))
-
-
-def llama2_metaspace():
-    def prepare(made):
-        made.pre_tokenizer = pre_tokenizers.Metaspace("\u2581", prepend_scheme="first", split=True)
-    made = sentence_piece(prepare, True)
-    raw = json.loads(made.to_str())
-    raw["pre_tokenizer"]["split"] = False
-    return Tokenizer.from_str(json.dumps(raw))
-
-
-def gemma():
-    def prepare(made):
-        made.normalizer = normalizers.Replace(" ", "\u2581")
-        made.pre_tokenizer = pre_tokenizers.Split(Regex("\u2581+[^\u2581]*"), "isolated")
-    made = sentence_piece(prepare, False)
-    raw = json.loads(made.to_str())
-    raw["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
-    return Tokenizer.from_str(json.dumps(raw))
-
-
-def cases(made):
-    for text in TEXTS:
-        made.encode_special_tokens = False
-        ids = made.encode(text, add_special_tokens=False).ids
-        special = made.encode(text, add_special_tokens=True).ids
-        made.encode_special_tokens = True
-        plain = made.encode(text, add_special_tokens=False).ids
-        case = {"text": text, "ids": ids, "special": special, "plain": plain, "decoded": made.decode(special),
-                "decoded_special": made.decode(special, skip_special_tokens=False)}
-        same = {"special": "ids", "plain": "ids", "decoded": "text", "decoded_special": "decoded"}
-        yield {key: value for key, value in case.items() if key not in same or value != case[same[key]]}
+def write_list(path, items):
+    lines = ",\n".join(json.dumps(item, ensure_ascii=True, separators=(",", ":")) for item in items)
+    path.write_text("[\n" + lines + "\n]\n")
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--strings", type=int, default=200)
+    parser.add_argument("--big-charsmap", action="store_true")
+    arguments = parser.parse_args()
+    kinds.BIG_CHARSMAP = arguments.big_charsmap
+    folder = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (llama3, qwen2, digits_gpt2, falcon, llama2, llama2_metaspace, gemma):
-        made = make()
-        made.add_tokens(ADDED)
-        made.save(str(folder / f"{make.__name__}.tokenizer.json"), pretty=False)
-        lines = ",\n".join(json.dumps(case, ensure_ascii=True, separators=(",", ":")) for case in cases(made))
-        (folder / f"{make.__name__}.cases.json").write_text("[\n" + lines + "\n]\n")
+    texts = tokenizer_strings.strings(arguments.strings)
+    write_list(folder / "generated_texts.json", texts)
+    makers = [(make, HuggingFace) for make in kinds.TRAINED + kinds.WORDS] + [(make, SentencePiece) for make in kinds.SENTENCE_PIECE]
+    hashes = []
+    for make, oracle in makers:
+        made = oracle(make())
+        made.save(folder, make.__name__)
+        if make in kinds.WITH_CASES:
+            write_list(folder / f"{make.__name__}.cases.json", (brief(made.case(text)) for text in TEXTS))
+        found = [summary(made.case(tokenizer_strings.to_text(text))) if comparable(make, text) else None for text in texts]
+        hashes.append(f"{json.dumps(make.__name__)}:{json.dumps(found, separators=(',', ':'))}")
+    (folder / "generated_hashes.json").write_text("{\n" + ",\n".join(hashes) + "\n}\n")
 
 
 main()

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -21,10 +22,16 @@ class Detokenizer {
   std::string finish();
 
  private:
+  std::string add_to_window(int32_t token);
+
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_;
   bool at_start_ = true;
   std::string held_;
+  // For tokenizers that do not decode by token: the last tokens, of which the first `settled_` are shown as `shown_`.
+  std::vector<int32_t> window_;
+  size_t settled_ = 0;
+  std::string shown_;
 };
 
 }  // namespace quern

@@ -16,14 +16,18 @@ namespace quern {
 
 /// A vocabulary as GGUF metadata spells it (`tokenizer.ggml.*`).
 struct GgufVocabulary {
-  std::string model;  // "gpt2" (byte-level BPE), "llama" (SentencePiece-style BPE)
+  std::string model;  // "gpt2" (byte-level BPE), "gemma4" (BPE), "llama" (SentencePiece-style BPE), "t5" (Unigram),
+                      // "bert" (WordPiece)
   std::string pre;    // which pre-tokenizer, "" when absent
   std::vector<std::string> tokens;
-  std::vector<float> scores;        // llama only
+  std::vector<float> scores;        // llama and t5
   std::vector<int32_t> types;       // 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte; may be empty
-  std::vector<std::string> merges;  // gpt2 only
-  std::optional<int32_t> bos, eos, eot, eom, unknown, padding;
-  std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::vector<std::string> merges;  // gpt2 and gemma4
+  std::string charsmap;             // t5: how SentencePiece normalizes; may be empty
+  std::optional<int32_t> bos, eos, eot, eom, unknown, padding, separator, cls, mask;
+  std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_spaces;
+  std::optional<bool> lowercase, strip_accents;  // bert
+  bool is_phi_3 = false;                         // its control tokens take the whitespace after them along
 };
 
 struct EncodeOptions {
@@ -42,6 +46,8 @@ class Tokenizer {
   /// From the text of tokenizer.json; `config` is tokenizer_config.json, a null Json when there is none.
   static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view tokenizer_json, const Json& config);
   static Result<std::shared_ptr<const Tokenizer>> from_gguf(GgufVocabulary vocabulary);
+  /// From the bytes of a SentencePiece model (tokenizer.model).
+  static Result<std::shared_ptr<const Tokenizer>> from_sentence_piece(std::string_view model, const Json& config);
 
   virtual ~Tokenizer() = default;
 
@@ -57,6 +63,16 @@ class Tokenizer {
 
   /// The raw bytes that a token adds in the middle of a text (may be part of a character). Empty for ids out of range.
   virtual std::string_view token_bytes(int32_t id) const = 0;
+  /// The raw bytes that it adds at the start of a text.
+  virtual std::string_view first_token_bytes(int32_t id) const {
+    std::string_view bytes = token_bytes(id);
+    if (strips_leading_space() && bytes.starts_with(' ')) bytes.remove_prefix(1);
+    return bytes;
+  }
+  /// Whether a text is still at its start after tokens that add nothing there.
+  virtual bool stays_at_start() const { return false; }
+  /// Whether a text is the bytes of its tokens, one after the other; else only `decode` tells.
+  virtual bool decodes_by_token() const { return true; }
   /// The token as the vocabulary spells it.
   virtual std::string_view token_text(int32_t id) const = 0;
   virtual std::optional<int32_t> id_of(std::string_view token_text) const = 0;

@@ -10,7 +10,10 @@ namespace quern {
 struct GgufPreTokenizer {
   std::span<const std::string_view> patterns;
   bool ignore_merges = false;
-  bool add_bos = false;  // where the file does not say
+  bool add_bos = false;        // where the file does not say
+  bool characters = false;     // the model works on characters, not on bytes
+  bool escape_spaces = false;  // spaces become U+2581 before the cuts
+  bool drop_spaces = false;    // whitespace is cut away
 };
 
 /// nullptr for names that are not known; "" is the default one.

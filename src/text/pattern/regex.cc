@@ -78,6 +78,9 @@ class Rewriter {
       put_items(in_class_ ? not_space_items : space_items, true);
     } else if (c == 'w' || c == 'W') {
       put_items(word_items, c == 'W');
+    } else if ((c == 'p' || c == 'P') && names_script()) {
+      out_ += fmt::format("\\{}{{sc:", c);  // without "sc:" PCRE2 adds characters that several scripts use
+      ++at_;
     } else if (c == 'h' || c == 'H') {
       put_items(hex_items, c == 'H');
     } else {
@@ -86,6 +89,14 @@ class Rewriter {
     }
     at_ += 2;
     return {};
+  }
+
+  /// At \p: whether a script follows. Names of categories are shorter.
+  bool names_script() const {
+    const std::string_view rest = pattern_.substr(at_ + 2);
+    const size_t close = rest.find('}');
+    return rest.starts_with('{') && close != std::string_view::npos && close > 3 && rest[1] >= 'A' && rest[1] <= 'Z' &&
+           rest.substr(1, close - 1) != "Any" && rest.substr(0, close).find(':') == std::string_view::npos;
   }
 
   Status unicode_escape() {
@@ -112,8 +123,25 @@ class Rewriter {
     return {};
   }
 
+  /// [left&&[right]], the one form of intersection that patterns use: a character of `right` that is one of `left`.
+  Result<bool> intersection() {
+    const size_t both = pattern_.find("&&[", at_);
+    const size_t end = pattern_.find(']', at_);
+    if (both == std::string_view::npos || end < both || pattern_[both - 1] == '[') return false;
+    const size_t close = pattern_.find("]]", both);
+    if (close == std::string_view::npos || pattern_.find(']', both) != close)
+      return unsupported("such an intersection (&&)");
+    ASSIGN_OR_RETURN(const std::string left, Rewriter(fmt::format("{}]", pattern_.substr(at_, both - at_))).run());
+    ASSIGN_OR_RETURN(const std::string right, Rewriter(pattern_.substr(both + 2, close + 1 - both - 2)).run());
+    out_ += fmt::format("(?:(?={}){})", right, left);
+    at_ = close + 2;
+    return true;
+  }
+
   Status plain_character(char c) {
     if (c == '[') {
+      ASSIGN_OR_RETURN(const bool intersected, intersection());
+      if (intersected) return {};
       in_class_ = true;
       copy(follows("[^") ? 2 : 1);
       if (follows("]")) copy(1);

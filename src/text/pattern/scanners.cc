@@ -110,12 +110,38 @@ void scan(std::string_view text, std::vector<Span>& pieces) {
   }
 }
 
+/// Every run of what `belongs`, in groups of three from its end. With `at_word_end`, not before a further part of a
+/// word.
+template <bool (*belongs)(char32_t), bool at_word_end>
+void scan_groups(std::string_view text, std::vector<Span>& pieces) {
+  std::vector<uint32_t> starts;
+  for (uint32_t at = 0; at < text.size();) {
+    starts.clear();
+    while (at < text.size() && belongs(decode_utf8(text.data() + at).code)) {
+      starts.push_back(at);
+      at += decode_utf8(text.data() + at).length;
+    }
+    const bool in_word = at_word_end && at < text.size() && is_regex_word(decode_utf8(text.data() + at).code);
+    if (!in_word) {
+      for (size_t i = 0; i < starts.size();) {
+        const size_t next = i + ((starts.size() - i) % 3 == 0 ? 3 : (starts.size() - i) % 3);
+        pieces.push_back({starts[i], next < starts.size() ? starts[next] : at});
+        i = next;
+      }
+    }
+    if (at < text.size()) at += decode_utf8(text.data() + at).length;
+  }
+}
+
 }  // namespace
 
 Scanner scanner_for(std::string_view pattern) {
   if (pattern == gpt2_pattern) return scan<gpt2_piece>;
   if (pattern == llama3_pattern) return scan<llama3_piece<3>>;
   if (pattern == qwen2_pattern) return scan<llama3_piece<1>>;
+  if (pattern == grouped_digits_pattern) return scan_groups<is_digit, true>;
+  if (pattern == grouped_numbers_pattern) return scan_groups<is_number, false>;
+  if (pattern == digit_groups_pattern) return scan_groups<is_digit, false>;
   return nullptr;
 }
 

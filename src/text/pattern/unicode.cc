@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utf8proc.h>
 
 namespace quern {
@@ -51,6 +52,24 @@ bool newer_than_unicode_14(char32_t code) {
                                      {0x1DF25, 0x1DF2A}, {0x1E030, 0x1E06D}, {0x1E4D0, 0x1E4F9}, {0x31350, 0x323AF}};
   return code >= 0x11000 &&
          std::ranges::any_of(ranges, [code](Range range) { return code >= range.first && code <= range.last; });
+}
+
+/// Marks, punctuation and controls that Unicode 9 to 15 added, which the library of the BERT parts does not know. What
+/// lies between them is neither.
+bool newer_than_unicode_8(char32_t code) {
+  static constexpr char32_t ranges[][2] = {
+      {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
+      {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xC77, 0xC77},     {0xC84, 0xC84},
+      {0xCF3, 0xD00},     {0xD3B, 0xD3C},     {0xD81, 0xD81},     {0xEBA, 0xEBA},     {0xECE, 0xECE},
+      {0x180F, 0x1886},   {0x1ABF, 0x1ACE},   {0x1B4E, 0x1B4F},   {0x1B7D, 0x1B7E},   {0x1DF6, 0x1DFB},
+      {0x2E43, 0x2E5D},   {0xA82C, 0xA82C},   {0xA8C5, 0xA8C5},   {0xA8FF, 0xA8FF},   {0xA9BD, 0xA9BD},
+      {0x10D24, 0x10F89}, {0x11070, 0x11074}, {0x110C2, 0x110CD}, {0x111C9, 0x111C9}, {0x111CF, 0x111CF},
+      {0x1123E, 0x11241}, {0x1133B, 0x1133B}, {0x11438, 0x1145E}, {0x11660, 0x1166C}, {0x116B9, 0x116B9},
+      {0x1182F, 0x11FFF}, {0x12FF1, 0x13455}, {0x16E97, 0x16F4F}, {0x16FE2, 0x16FE4}, {0x1CF00, 0x1CF46},
+      {0x1E000, 0x1E4EF}, {0x1E944, 0x1E95F}};
+  const auto* const found =
+      std::ranges::upper_bound(ranges, code, {}, [](const char32_t(&range)[2]) { return range[0]; });
+  return found != std::begin(ranges) && code <= (*std::prev(found))[1];
 }
 
 utf8proc_category_t category(char32_t code) { return utf8proc_category(static_cast<utf8proc_int32_t>(code)); }
@@ -113,20 +132,44 @@ CharClass non_ascii_class(char32_t code) {
 }
 
 bool is_word(char32_t code) {
+  if (code < 128)
+    return ascii_classes[code] == CharClass::letter || ascii_classes[code] == CharClass::number || code == '_';
+  const bool circled = (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
+                       (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);
+  if (circled || code == 0x200C || code == 0x200D || is_mark(code)) return true;
+  const utf8proc_category_t kind = category(code);
+  return (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO) || kind == UTF8PROC_CATEGORY_ND ||
+         kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC;
+}
+
+bool is_regex_word(char32_t code) {
   const CharClass kind = char_class(code);
   return kind == CharClass::letter || kind == CharClass::number || is_mark(code) ||
          category(code) == UTF8PROC_CATEGORY_PC;
 }
+
+bool is_digit(char32_t code) { return is_number(code) && category(code) == UTF8PROC_CATEGORY_ND; }
 
 bool is_mark(char32_t code) {
   const utf8proc_category_t kind = category(code);
   return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
 }
 
+bool is_control(char32_t code) {
+  if (code < 128) return code < ' ' || code == 127;
+  const utf8proc_category_t kind = category(code);
+  return kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CO ||
+         (kind == UTF8PROC_CATEGORY_CF && !newer_than_unicode_8(code));
+}
+
+bool is_nonspacing_mark(char32_t code) {
+  return code >= 0x300 && category(code) == UTF8PROC_CATEGORY_MN && !newer_than_unicode_8(code);
+}
+
 bool is_punctuation(char32_t code) {
   if (code < 128) return code > ' ' && code < 127 && ascii_classes[code] == CharClass::other;
   const utf8proc_category_t kind = category(code);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
+  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO && !newer_than_unicode_8(code);
 }
 
 }  // namespace quern

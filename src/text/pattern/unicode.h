@@ -63,8 +63,18 @@ inline CharClass char_class(char32_t code) { return code < 128 ? ascii_classes[c
 
 inline bool is_space(char32_t code) { return char_class(code) == CharClass::space; }
 inline bool is_number(char32_t code) { return char_class(code) == CharClass::number; }
-bool is_word(char32_t code);         // \w: letters, marks, numbers, connectors
-bool is_mark(char32_t code);         // \p{M}
-bool is_punctuation(char32_t code);  // \p{P} and the ASCII symbols
+bool is_word(char32_t code);             // \w: alphabetic characters, marks, digits, connectors, joiners
+bool is_regex_word(char32_t code);       // Oniguruma's \w: letters, marks, numbers, connectors
+bool is_digit(char32_t code);            // \p{Nd}
+bool is_mark(char32_t code);             // \p{M}
+bool is_control(char32_t code);          // \p{Cc}, \p{Cf} and \p{Co}
+bool is_nonspacing_mark(char32_t code);  // \p{Mn}, as of Unicode 8
+bool is_punctuation(char32_t code);      // \p{P} as of Unicode 8, and the ASCII symbols
+
+inline size_t count_characters(std::string_view text) {
+  size_t count = 0;
+  for (const char byte : text) count += (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+  return count;
+}
 
 }  // namespace quern

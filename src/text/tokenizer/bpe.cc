@@ -1,12 +1,9 @@
 #include "text/tokenizer/bpe.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <cstring>
 #include <fmt/format.h>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <queue>
 
@@ -15,6 +12,7 @@
 #include "text/tokenizer/byte_alphabet.h"
 #include "text/tokenizer/decode.h"
 #include "text/tokenizer/hash.h"
+#include "text/tokenizer/piece_cache.h"
 
 namespace quern {
 
@@ -25,6 +23,7 @@ struct Bpe::Symbol {
   int32_t id = -1;
   int32_t previous = -1;  // links of merge_long; a dead symbol has length 0
   int32_t next = -1;
+  bool whole = false;  // never merged
 };
 
 struct Bpe::Merge {
@@ -46,31 +45,8 @@ namespace {
 constexpr size_t neighbour_bits = size_t{1} << 21;
 constexpr size_t short_piece = 48;  // symbols up to which looking through all pairs beats a queue
 
-/// The tokens of a short piece, most of which come again and again.
-struct alignas(64) Remembered {
-  uint32_t owner = 0;  // the serial of the tokenizer; 0 for none
-  uint8_t length = 0;
-  uint8_t count = 0;
-  char text[26] = {};
-  int32_t ids[8] = {};
-};
-constexpr size_t remembered_length = sizeof(Remembered::text);
-constexpr size_t remembered_count = sizeof(Remembered::ids) / sizeof(int32_t);
-constexpr size_t remembered_pieces = 16384;  // 1 MiB per thread
-
-/// Where this thread keeps `piece`; a newer piece takes the place of an older one.
-Remembered& remembered(std::string_view piece) {
-  thread_local const auto slots = std::make_unique<Remembered[]>(remembered_pieces);
-  return slots[hash_bytes(piece) >> (64 - std::countr_zero(remembered_pieces))];
-}
-
 uint64_t pair_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
-
-uint32_t next_serial() {
-  static std::atomic<uint32_t> last{0};
-  return ++last;
 }
 
 /// Ascending for falling scores; NaN comes last.
@@ -88,16 +64,9 @@ size_t neighbour_bit(char32_t left, char32_t right) {
 }  // namespace
 
 Bpe::Bpe(const Vocabulary& vocabulary, const BpeOptions& options, size_t merges)
-    : vocabulary_(vocabulary), options_(options), serial_(next_serial()), pairs_(std::bit_ceil(merges * 2 + 2)) {
-  for (int byte = 0; byte < 256; ++byte) {
-    static constexpr char digits[] = "0123456789ABCDEF";
-    const char fallback[] = {'<', '0', 'x', digits[byte / 16], digits[byte % 16], '>'};
-    const auto self = static_cast<char>(byte);
-    const bool byte_level = vocabulary.byte_level();
-    const int32_t token = byte_level ? vocabulary.find_key({&self, 1}) : vocabulary.find_text({fallback, 6});
-    byte_tokens_[static_cast<size_t>(byte)] = token;
-    all_bytes_ = all_bytes_ && token >= 0;
-  }
+    : vocabulary_(vocabulary), options_(options), owner_(next_piece_owner()), pairs_(std::bit_ceil(merges * 2 + 2)) {
+  byte_tokens_ = vocabulary.byte_tokens();
+  all_bytes_ = std::ranges::all_of(byte_tokens_, [](int32_t id) { return id >= 0; });
   if (!vocabulary.byte_level()) learn_neighbours();
 }
 
@@ -123,12 +92,14 @@ Status Bpe::add_merge(std::string_view left, std::string_view right) {
   if (!append(left)) return refuse(left);
   const size_t middle = key.size();
   if (!append(right)) return refuse(right);
-  const std::string_view both = key;
-  const int32_t left_id = vocabulary_.find_key(both.substr(0, middle));
-  const int32_t right_id = vocabulary_.find_key(both.substr(middle));
-  const int32_t merged = vocabulary_.find_key(both);
+  const int32_t left_id = vocabulary_.find_key(std::string_view(key).substr(0, middle));
+  const int32_t right_id = vocabulary_.find_key(std::string_view(key).substr(middle));
   if (left_id < 0 || middle == 0) return refuse(left);
-  if (right_id < 0 || middle == both.size()) return refuse(right);
+  if (right_id < 0 || middle == key.size()) return refuse(right);
+  if (key.compare(middle, options_.continuation.size(), options_.continuation) == 0) {
+    key.erase(middle, options_.continuation.size());
+  }
+  const int32_t merged = vocabulary_.find_key(key);
   if (merged < 0) return refuse(fmt::format("{}{}", left, right));
   add_pair(left_id, right_id, merged);
   return {};
@@ -168,6 +139,7 @@ void Bpe::learn_neighbours() {
   }
   // A character that is dropped makes its neighbours neighbours of each other.
   may_cut_ = options_.unknown >= 0 || (options_.byte_fallback && all_bytes_);
+  may_cut_ = may_cut_ && options_.continuation.empty() && options_.piece_end.empty();
 }
 
 bool Bpe::may_join(char32_t left, char32_t right) const {
@@ -183,7 +155,7 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
       return;
     }
   }
-  if (vocabulary_.byte_level() || !may_cut_) return encode_cached(piece, ids);
+  if (vocabulary_.byte_level() || !may_cut_) return encode_remembered(piece, ids);
   const size_t start = ids.size();
   size_t begin = 0;
   Character left = decode_utf8(piece.data());
@@ -191,7 +163,7 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
     const Character right = at < piece.size() ? decode_utf8(piece.data() + at) : Character{};
     if (at == piece.size() || !may_join(left.code, right.code)) {
       const size_t before = ids.size();
-      encode_cached(piece.substr(begin, at - begin), ids);
+      encode_remembered(piece.substr(begin, at - begin), ids);
       const bool both_unknown = options_.fuse_unknown && before > start && ids.size() > before &&
                                 ids[before - 1] == options_.unknown && ids[before] == options_.unknown;
       if (both_unknown) ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(before));
@@ -202,29 +174,21 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
   }
 }
 
-void Bpe::encode_cached(std::string_view piece, std::vector<int32_t>& ids) const {
-  if (piece.size() > remembered_length) return encode_new(piece, ids);
-  Remembered& slot = remembered(piece);
-  if (slot.owner == serial_ && std::string_view(slot.text, slot.length) == piece) {
-    ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
-    return;
-  }
-  const size_t before = ids.size();
-  encode_new(piece, ids);
-  const size_t count = ids.size() - before;
-  if (count > remembered_count) return;
-  slot.owner = serial_;
-  slot.length = static_cast<uint8_t>(piece.size());
-  slot.count = static_cast<uint8_t>(count);
-  std::memcpy(slot.text, piece.data(), piece.size());
-  std::copy_n(ids.begin() + static_cast<std::ptrdiff_t>(before), count, slot.ids);
+void Bpe::encode_remembered(std::string_view piece, std::vector<int32_t>& ids) const {
+  encode_cached(owner_, piece, ids,
+                [this](std::string_view text, std::vector<int32_t>& out) { encode_new(text, out); });
 }
 
 void Bpe::encode_new(std::string_view piece, std::vector<int32_t>& ids) const {
+  const size_t start = ids.size();
   std::vector<Symbol> symbols = split(piece);
   symbols.size() <= short_piece ? merge_short(piece, symbols) : merge_long(piece, symbols);
   for (const Symbol& symbol : symbols) {
-    if (symbol.length > 0) emit(piece, symbol, ids);
+    if (symbol.length == 0) continue;
+    emit(piece, symbol, ids);
+    const bool repeated = options_.fuse_unknown && symbol.id < 0 && ids.size() > start + 1 &&
+                          ids.back() == options_.unknown && ids[ids.size() - 2] == options_.unknown;
+    if (repeated) ids.pop_back();
   }
 }
 
@@ -232,6 +196,11 @@ std::vector<Bpe::Symbol> Bpe::split(std::string_view piece) const {
   std::vector<Symbol> symbols;
   symbols.reserve(piece.size());
   for (uint32_t at = 0; at < piece.size();) {
+    if (const Symbol whole = find_whole(piece, at); whole.id >= 0) {
+      symbols.push_back(whole);
+      at += whole.length;
+      continue;
+    }
     const uint32_t length = vocabulary_.byte_level() ? 1 : decode_utf8(piece.data() + at).length;
     split_character(piece, at, length, symbols);
     at += length;
@@ -239,9 +208,35 @@ std::vector<Bpe::Symbol> Bpe::split(std::string_view piece) const {
   return symbols;
 }
 
+/// The longest whole token at `begin`; without id where there is none.
+Bpe::Symbol Bpe::find_whole(std::string_view piece, uint32_t begin) const {
+  Symbol found{.begin = begin, .whole = true};
+  int32_t node = options_.whole ? Trie::root : -1;
+  for (uint32_t end = begin; node >= 0 && end < piece.size();) {
+    node = options_.whole->step(node, piece[end++]);
+    if (node < 0 || options_.whole->value(node) < 0) continue;
+    found.length = end - begin;
+    found.id = options_.whole->value(node);
+  }
+  return found;
+}
+
+int32_t Bpe::find_character(std::string_view piece, uint32_t begin, uint32_t length) const {
+  const bool first = begin == 0;
+  const bool last = begin + length == piece.size();
+  const bool bare = (first || options_.continuation.empty()) && (!last || options_.piece_end.empty());
+  const std::string_view character = piece.substr(begin, length);
+  if (bare && vocabulary_.byte_level()) return byte_tokens_[static_cast<unsigned char>(character[0])];
+  if (bare) return vocabulary_.find_key(character);
+  std::string key = first ? "" : options_.continuation;
+  key += character;
+  if (last) key += options_.piece_end;
+  return vocabulary_.find_key(key);
+}
+
 void Bpe::split_character(std::string_view piece, uint32_t begin, uint32_t length, std::vector<Symbol>& symbols) const {
   const auto byte_token = [&](uint32_t at) { return byte_tokens_[static_cast<unsigned char>(piece[at])]; };
-  const int32_t id = vocabulary_.byte_level() ? byte_token(begin) : vocabulary_.find_key(piece.substr(begin, length));
+  const int32_t id = find_character(piece, begin, length);
   if (id >= 0 || !order_.empty()) {  // merging by score joins characters that are no tokens
     symbols.push_back({begin, length, id});
     return;
@@ -257,6 +252,7 @@ void Bpe::split_character(std::string_view piece, uint32_t begin, uint32_t lengt
 }
 
 Bpe::Merge Bpe::find_merge(std::string_view piece, const Symbol& left, const Symbol& right) const {
+  if (left.whole || right.whole) return {};
   if (!order_.empty()) {
     const size_t length = left.length + right.length;
     const int32_t merged = length > longest_token_ ? -1 : vocabulary_.find_key(piece.substr(left.begin, length));

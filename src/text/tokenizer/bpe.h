@@ -4,11 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "text/tokenizer/subword_model.h"
+#include "text/tokenizer/trie.h"
 #include "text/tokenizer/vocabulary.h"
 
 namespace quern {
@@ -18,6 +21,9 @@ struct BpeOptions {
   bool byte_fallback = false;  // characters without a token become <0xHH> tokens, if all of theirs exist
   bool fuse_unknown = false;   // neighbouring unknowns are one
   bool ignore_merges = false;  // a piece that is a token is that token, whatever the merges say
+  std::string continuation;    // spelled before what does not start a piece
+  std::string piece_end;       // and after what ends it
+  std::optional<Trie> whole;   // tokens that stand as they are wherever the text has them, the longest first
 };
 
 class Bpe final : public SubwordModel {
@@ -44,9 +50,11 @@ class Bpe final : public SubwordModel {
   void add_pair(int32_t left, int32_t right, int32_t merged);
   void learn_neighbours();
   bool may_join(char32_t left, char32_t right) const;
-  void encode_cached(std::string_view piece, std::vector<int32_t>& ids) const;
+  void encode_remembered(std::string_view piece, std::vector<int32_t>& ids) const;
   void encode_new(std::string_view piece, std::vector<int32_t>& ids) const;
   std::vector<Symbol> split(std::string_view piece) const;
+  Symbol find_whole(std::string_view piece, uint32_t begin) const;
+  int32_t find_character(std::string_view piece, uint32_t begin, uint32_t length) const;
   void split_character(std::string_view piece, uint32_t begin, uint32_t length, std::vector<Symbol>& symbols) const;
   Merge find_merge(std::string_view piece, const Symbol& left, const Symbol& right) const;
   void merge_short(std::string_view piece, std::vector<Symbol>& symbols) const;
@@ -55,7 +63,7 @@ class Bpe final : public SubwordModel {
 
   const Vocabulary& vocabulary_;
   BpeOptions options_;
-  uint32_t serial_;                       // tells apart the tokenizers that share a thread's cache
+  uint32_t owner_;                        // in the cache of pieces
   std::array<int32_t, 256> byte_tokens_;  // of single bytes, or <0xHH>
   bool all_bytes_ = true;                 // none of them is missing
   std::vector<PairSlot> pairs_;           // open addressing; empty when merging by score

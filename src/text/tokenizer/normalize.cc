@@ -9,6 +9,7 @@
 #include "text/pattern/pattern.h"
 #include "text/pattern/unicode.h"
 #include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/charsmap.h"
 
 namespace quern {
 namespace {
@@ -132,6 +133,38 @@ void append_lowercase(std::string& out, char32_t code) {
   }
 }
 
+void append_unless_nonspacing_mark(std::string& out, char32_t code) {
+  if (!is_nonspacing_mark(code)) append_utf8(out, code);
+}
+
+/// The cleaning of BERT: controls go, whitespace becomes a space.
+void append_clean(std::string& out, char32_t code) {
+  const bool line = code == '\t' || code == '\n' || code == '\r';
+  if (!line && (code == 0xFFFD || is_control(code))) return;
+  append_utf8(out, is_space(code) ? U' ' : code);
+}
+
+/// Han characters get spaces around them.
+void append_apart(std::string& out, char32_t code) {
+  const bool han = (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) ||
+                   (code >= 0x20000 && code <= 0x2A6DF) || (code >= 0x2A700 && code <= 0x2B81F) ||
+                   (code >= 0x2B920 && code <= 0x2CEAF) || (code >= 0xF900 && code <= 0xFAFF) ||
+                   (code >= 0x2F800 && code <= 0x2FA1F);
+  if (han) out += ' ';
+  append_utf8(out, code);
+  if (han) out += ' ';
+}
+
+/// The cleaning that SentencePiece does for machine translation.
+void append_nmt(std::string& out, char32_t code) {
+  const bool control = (code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F ||
+                       code == 0x8F || code == 0x9F;
+  if (control) return;
+  const bool space = (code >= 9 && code <= 0xD) || code == 0x1680 || (code >= 0x200B && code <= 0x200F) ||
+                     code == 0x2028 || code == 0x2029 || code == 0x2581 || code == 0xFEFF || code == 0xFFFD;
+  append_utf8(out, space ? U' ' : code);
+}
+
 void append_unless_mark(std::string& out, char32_t code) {
   if (!is_mark(code)) append_utf8(out, code);
 }
@@ -231,6 +264,14 @@ Result<std::unique_ptr<const Normalization>> make_step(const std::string& type, 
     return Step(std::make_unique<Replace>(std::move(pattern), json.string("content").value_or("")));
   }
   if (type == "ByteLevel") return Step(std::make_unique<MapBytes>());
+  if (type == "Nmt") return Step(std::make_unique<PerCharacter>(append_nmt));
+  if (type == "Precompiled") {
+    const std::optional<std::string> encoded = json.string("precompiled_charsmap");
+    if (!encoded) return Error{"tokenizer.json: normalizer Precompiled lacks \"precompiled_charsmap\""};
+    ASSIGN_OR_RETURN(const std::string bytes, decode_base64(*encoded));
+    ASSIGN_OR_RETURN(Charsmap charsmap, Charsmap::make(bytes));
+    return precompiled_normalization(std::move(charsmap));
+  }
   return Error{fmt::format("tokenizer.json: normalizer \"{}\" is not supported", type)};
 }
 
@@ -244,6 +285,10 @@ Result<Normalizer> Normalizer::from_json(const Json* json) {
 
 Status Normalizer::add(const Json& json) {
   const std::string type = json.string("type").value_or("");
+  if (type == "BertNormalizer") {
+    add_bert(json);
+    return {};
+  }
   if (type == "Sequence") {
     const Json* list = json.find("normalizers");
     if (list == nullptr || !list->is_array()) return Error{"tokenizer.json: normalizer Sequence lacks \"normalizers\""};
@@ -256,8 +301,28 @@ Status Normalizer::add(const Json& json) {
   return {};
 }
 
-Status Normalizer::apply(std::string& text) const {
+void Normalizer::add_bert(const Json& json) {
+  const auto add = [this](auto step) { steps_.push_back(std::make_unique<decltype(step)>(std::move(step))); };
+  const bool lowercase = json.boolean("lowercase").value_or(true);
+  if (json.boolean("clean_text").value_or(true)) add(PerCharacter(append_clean));
+  if (json.boolean("handle_chinese_chars").value_or(true)) add(PerCharacter(append_apart));
+  if (json.boolean("strip_accents").value_or(lowercase)) {
+    add(UnicodeForm(false, false));
+    add(PerCharacter(append_unless_nonspacing_mark));
+  }
+  if (lowercase) add(PerCharacter(append_lowercase));
+}
+
+void Normalizer::add(std::unique_ptr<const Normalization> step) { steps_.push_back(std::move(step)); }
+
+Status Normalizer::apply(std::string& text, bool* at_start) const {
+  std::string first;
   for (const auto& step : steps_) {
+    if (at_start != nullptr && *at_start && !text.empty()) {
+      first.assign(text, 0, decode_utf8(text.data()).length);
+      TRY(step->apply(first));
+      *at_start = !first.empty();
+    }
     TRY(step->apply(text));
     if (text.size() > max_text_bytes) return Error{"the normalized text is too long"};
   }

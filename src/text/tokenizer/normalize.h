@@ -22,13 +22,18 @@ class Normalizer {
   /// From the `normalizer` of a tokenizer.json; null or nullptr changes nothing.
   static Result<Normalizer> from_json(const Json* json);
 
-  Status apply(std::string& text) const;
+  /// One more change, after the others.
+  void add(std::unique_ptr<const Normalization> step);
+
+  /// `at_start` becomes false when the text loses its first character.
+  Status apply(std::string& text, bool* at_start = nullptr) const;
   bool changes_nothing() const { return steps_.empty(); }
   /// Whether the text comes out in the byte alphabet.
   bool maps_bytes() const { return maps_bytes_; }
 
  private:
   Status add(const Json& json);
+  void add_bert(const Json& json);
 
   std::vector<std::unique_ptr<const Normalization>> steps_;
   bool maps_bytes_ = false;

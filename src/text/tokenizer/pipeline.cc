@@ -56,7 +56,12 @@ class Pipeline final : public Tokenizer {
   int size() const override { return vocabulary().size(); }
   std::optional<int32_t> bos() const override { return parts_.bos; }
   std::optional<int32_t> eos() const override { return parts_.eos; }
-  bool strips_leading_space() const override { return parts_.strips_leading_space; }
+  bool strips_leading_space() const override { return parts_.decoder.strips_leading_space(); }
+  std::string_view first_token_bytes(int32_t id) const override {
+    return vocabulary().contains(id) ? vocabulary().first_bytes(id) : std::string_view();
+  }
+  bool stays_at_start() const override { return parts_.stays_at_start; }
+  bool decodes_by_token() const override { return parts_.decoder.by_token(); }
   std::span<const int32_t> end_of_generation() const override { return end_of_generation_; }
   std::string description() const override { return parts_.description; }
 
@@ -66,6 +71,7 @@ class Pipeline final : public Tokenizer {
   /// Encodes the text between raw added tokens.
   Status encode_fragment(std::string_view text, Span span, const Trust& trust, std::vector<int32_t>& ids) const;
   Status encode_normalized(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
+  std::string decode_whole(std::span<const int32_t> ids, bool skip_special) const;
 
   PipelineParts parts_;
   AddedTokens raw_;              // looked for in the text as it is
@@ -173,17 +179,18 @@ Status Pipeline::encode_fragment(std::string_view text, Span span, const Trust& 
                                  std::vector<int32_t>& ids) const {
   text = part(text, span);
   std::string changed;
+  bool at_start = span.begin == 0;
   if (!parts_.normalizer.changes_nothing()) {
     changed = text;
-    TRY(parts_.normalizer.apply(changed));
+    TRY(parts_.normalizer.apply(changed, &at_start));
     text = changed;
   }
-  if (normalized_.empty()) return encode_normalized(text, span.begin == 0, ids);
+  if (normalized_.empty()) return encode_normalized(text, at_start, ids);
   for (const Fragment& fragment : normalized_.find(text, trust)) {
     if (fragment.token >= 0) {
       ids.push_back(fragment.token);
     } else {
-      TRY(encode_normalized(part(text, fragment.span), span.begin == 0 && fragment.span.begin == 0, ids));
+      TRY(encode_normalized(part(text, fragment.span), at_start && fragment.span.begin == 0, ids));
     }
   }
   return {};
@@ -202,17 +209,24 @@ Status Pipeline::encode_normalized(std::string_view text, bool at_start, std::ve
 }
 
 std::string Pipeline::decode(std::span<const int32_t> ids, bool skip_special) const {
+  if (!decodes_by_token()) return decode_whole(ids, skip_special);
   std::string bytes;
   bool at_start = true;
   for (const int32_t id : ids) {
-    if (skip_special && is_special(id)) continue;
-    std::string_view added = token_bytes(id);
-    if (added.empty()) continue;
-    if (at_start && parts_.strips_leading_space && added.starts_with(' ')) added.remove_prefix(1);
-    at_start = false;
+    if ((skip_special && is_special(id)) || token_bytes(id).empty()) continue;
+    const std::string_view added = at_start ? first_token_bytes(id) : token_bytes(id);
+    at_start = at_start && added.empty() && parts_.stays_at_start;
     bytes += added;
   }
   return is_utf8(bytes) ? bytes : take_utf8(bytes, true);
+}
+
+std::string Pipeline::decode_whole(std::span<const int32_t> ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  for (const int32_t id : ids) {
+    if (vocabulary().contains(id) && !(skip_special && is_special(id))) tokens.emplace_back(token_text(id));
+  }
+  return parts_.decoder.decode(std::move(tokens));
 }
 
 }  // namespace

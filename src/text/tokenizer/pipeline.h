@@ -8,6 +8,7 @@
 
 #include "text/tokenizer.h"
 #include "text/tokenizer/added_tokens.h"
+#include "text/tokenizer/decode.h"
 #include "text/tokenizer/normalize.h"
 #include "text/tokenizer/postprocess.h"
 #include "text/tokenizer/pretokenize.h"
@@ -23,7 +24,8 @@ struct PipelineParts {
   PreTokenizer pre_tokenizer;
   std::vector<AddedToken> added;
   Frame frame;
-  bool strips_leading_space = false;
+  TokenDecoder decoder;
+  bool stays_at_start = false;  // of a decoded text, after tokens that add nothing there
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;
   std::vector<int32_t> end_of_generation;  // besides those that the spelling tells

@@ -8,6 +8,7 @@
 #include "text/pattern/pattern.h"
 #include "text/pattern/scanners.h"
 #include "text/pattern/unicode.h"
+#include "text/pattern/unicode_scripts.h"
 #include "text/tokenizer/byte_alphabet.h"
 
 namespace quern {
@@ -212,6 +213,13 @@ Status add_metaspace(CutList& cuts, const Json& json) {
   return {};
 }
 
+/// \w+|[^\w\s]+ with the \w of Unicode's recommendation, which is not Oniguruma's.
+std::string words_pattern() {
+  const std::string_view word = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149})"
+                                R"(\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+  return fmt::format("[{0}]+|[^{0}\\s]+", word);
+}
+
 /// The cuts that need no more than a pattern. False when `type` is none of them.
 Result<bool> add_simple(CutList& cuts, const std::string& type, const Json& json) {
   if (type == "Split") {
@@ -225,13 +233,16 @@ Result<bool> add_simple(CutList& cuts, const std::string& type, const Json& json
     ASSIGN_OR_RETURN(const Behavior behavior, behavior_of(json, "Isolated"));
     add_split(cuts, Pattern::characters(is_punctuation), behavior);
   } else if (type == "Whitespace") {
-    ASSIGN_OR_RETURN(auto pattern, Pattern::regex(R"(\w+|[^\w\s]+)"));
+    ASSIGN_OR_RETURN(auto pattern, Pattern::regex(words_pattern()));
     add_split(cuts, std::move(pattern), Behavior::removed, true);
   } else if (type == "WhitespaceSplit") {
     add_split(cuts, Pattern::characters(is_space), Behavior::removed);
   } else if (type == "BertPreTokenizer") {
     add_split(cuts, Pattern::characters(is_space), Behavior::removed);
     add_split(cuts, Pattern::characters(is_punctuation), Behavior::isolated);
+  } else if (type == "UnicodeScripts") {
+    ASSIGN_OR_RETURN(auto pattern, Pattern::regex(scripts_pattern()));
+    add_split(cuts, std::move(pattern), Behavior::removed, true);
   } else if (type == "CharDelimiterSplit") {
     add_split(cuts, Pattern::literal(json.string("delimiter").value_or(" ")), Behavior::removed);
   } else {

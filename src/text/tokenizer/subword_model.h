@@ -1,5 +1,4 @@
-// SubwordModel: a piece of text -> tokens. One implementation per kind of vocabulary: BPE; Unigram and WordPiece are to
-// be others. Immutable once made; any thread.
+// SubwordModel: a piece of text -> tokens. One implementation per kind of vocabulary. Immutable once made; any thread.
 #pragma once
 
 #include <cstdint>

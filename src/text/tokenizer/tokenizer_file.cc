@@ -1,6 +1,7 @@
 #include "text/tokenizer/tokenizer_file.h"
 
 #include <charconv>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "text/pattern/unicode.h"
@@ -69,10 +70,11 @@ class Reader {
     return each_member([this](std::string_view key) -> Status {
       const char next = peek();
       const bool vocabulary = key == "vocab" && next == '{';
-      if (!vocabulary && !(key == "merges" && next == '[')) return skip_value();
+      const bool pieces = key == "vocab" && next == '[';
+      if (!vocabulary && !pieces && !(key == "merges" && next == '[')) return skip_value();
       rest_ += text_.substr(copied_, at_ - copied_);
       rest_ += "null";
-      TRY(vocabulary ? read_vocabulary() : read_merges());
+      TRY(vocabulary ? read_vocabulary() : pieces ? read_pieces() : read_merges());
       copied_ = at_;
       return {};
     });
@@ -87,6 +89,24 @@ class Reader {
       if (error != std::errc()) return bad("expected a token id");
       at_ = static_cast<size_t>(end - text_.data());
       file_.vocabulary.emplace_back(key, id);
+      return {};
+    });
+  }
+
+  Status read_pieces() {
+    file_.pieces.clear();
+    return each_item([this]() -> Status {
+      if (!take('[')) return bad("expected a token with its score");
+      ASSIGN_OR_RETURN(const std::string_view piece, string());
+      if (!take(',')) return bad("expected a token with its score");
+      const char first = peek();
+      double score = 0.0;
+      const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), score);
+      const bool number = first == '-' || (first >= '0' && first <= '9');
+      if (!number || error != std::errc() || !std::isfinite(score)) return bad("expected a score");
+      at_ = static_cast<size_t>(end - text_.data());
+      if (!take(']')) return bad("expected a token with its score");
+      file_.pieces.emplace_back(piece, score);
       return {};
     });
   }

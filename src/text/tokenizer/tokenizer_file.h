@@ -16,6 +16,7 @@ namespace quern {
 struct TokenizerFile {
   Json rest;  // all but `model.vocab` and `model.merges`, which are null in it when they were read into the lists below
   std::vector<std::pair<std::string_view, int64_t>> vocabulary;
+  std::vector<std::pair<std::string_view, double>> pieces;  // by id, where the vocabulary is a list with scores
   std::vector<std::pair<std::string_view, std::string_view>> merges;
   std::deque<std::string> unescaped;  // what views above point into, unless it is the text itself
 };

@@ -2,12 +2,16 @@
 #include <algorithm>
 #include <deque>
 #include <fmt/format.h>
+#include <limits>
 
 #include "text/pattern/gguf_patterns.h"
 #include "text/pattern/unicode.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/decode.h"
 #include "text/tokenizer/pipeline.h"
+#include "text/tokenizer/sentence_piece_normalize.h"
+#include "text/tokenizer/unigram.h"
+#include "text/tokenizer/word_models.h"
 
 namespace quern {
 namespace {
@@ -27,6 +31,17 @@ Json replace(std::string_view from, std::string_view to) {
   return typed("Replace", {{"pattern", Json(Json::Object{{"String", Json(from)}})}, {"content", Json(to)}});
 }
 
+struct Tokens;
+
+/// A value of tokenizer.ggml.model.
+struct Kind {
+  std::string_view name;
+  Status (*fill)(PipelineParts& parts, Tokens& tokens);
+};
+
+/// nullptr when the model is not known.
+const Kind* find_kind(std::string_view model);
+
 /// The texts and types of a file's tokens, checked.
 struct Tokens {
   explicit Tokens(const GgufVocabulary& vocabulary) : source(vocabulary) {}
@@ -34,6 +49,7 @@ struct Tokens {
   int32_t type(size_t id) const {
     const auto is = [id](std::optional<int32_t> special) { return special && static_cast<size_t>(*special) == id; };
     if (is(source.bos) || is(source.eos) || is(source.eot) || is(source.eom)) return control;
+    if (is(source.separator) || is(source.cls) || is(source.mask)) return control;
     if (!source.types.empty()) return source.types[id];
     return is(source.unknown) ? unknown : byte_of_token(source.tokens[id]) >= 0 ? byte : normal;
   }
@@ -61,20 +77,38 @@ struct Tokens {
       token.id = static_cast<int32_t>(id);
       token.content = source.tokens[id];
       token.special = kind != user_defined;
+      set_spaces(token);
       tokens.push_back(std::move(token));
     }
     return tokens;
   }
 
+  /// The texts of the tokens that users may add.
+  std::vector<std::string> user_defined_texts() const {
+    std::vector<std::string> texts;
+    for (size_t id = 0; id < source.tokens.size(); ++id) {
+      if (type(id) == user_defined && is_utf8(source.tokens[id])) texts.push_back(source.tokens[id]);
+    }
+    return texts;
+  }
+
   const GgufVocabulary& source;
   std::deque<std::string> repaired;
+
+ private:
+  /// GGUF does not say which tokens take whitespace along; these models' original files do.
+  void set_spaces(AddedToken& token) const {
+    const bool roberta = source.model == "t5" || source.pre.starts_with("jina-v2-");
+    token.lstrip = (roberta && token.content == "<mask>") || (source.pre == "modern-bert" && token.content == "[MASK]");
+    if (!source.is_phi_3 || !token.special) return;
+    token.rstrip = token.content != "<unk>" && token.content != "<s>" && token.content != "<|endoftext|>";
+  }
 };
 
 Status check(const GgufVocabulary& vocabulary) {
   const size_t count = vocabulary.tokens.size();
-  if (vocabulary.model != "gpt2" && vocabulary.model != "llama") {
-    return Error{
-        fmt::format("tokenizer.ggml.model \"{}\" is not supported, only gpt2 and llama are", vocabulary.model)};
+  if (find_kind(vocabulary.model) == nullptr) {
+    return Error{fmt::format("tokenizer.ggml.model \"{}\" is not supported", vocabulary.model)};
   }
   if (count == 0) return Error{"tokenizer.ggml.tokens is empty or missing"};
   if (count > static_cast<size_t>(max_token_id))
@@ -82,14 +116,17 @@ Status check(const GgufVocabulary& vocabulary) {
   if (!vocabulary.types.empty() && vocabulary.types.size() != count) {
     return Error{fmt::format("tokenizer.ggml.token_type has {} entries for {} tokens", vocabulary.types.size(), count)};
   }
-  if (vocabulary.model == "llama" && vocabulary.scores.size() != count) {
+  const bool scored = vocabulary.model == "llama" || vocabulary.model == "t5";
+  if (scored && vocabulary.scores.size() != count) {
     return Error{fmt::format("tokenizer.ggml.scores has {} entries for {} tokens", vocabulary.scores.size(), count)};
   }
-  if (vocabulary.model == "gpt2" && vocabulary.merges.empty())
+  const bool merged = vocabulary.model == "gpt2" || vocabulary.model == "gemma4";
+  if (merged && vocabulary.merges.empty() && vocabulary.pre != "kimi-k2")
     return Error{"tokenizer.ggml.merges is empty or missing"};
   const std::pair<std::string_view, std::optional<int32_t>> ids[] = {
       {"bos", vocabulary.bos}, {"eos", vocabulary.eos},         {"eot", vocabulary.eot},
-      {"eom", vocabulary.eom}, {"unknown", vocabulary.unknown}, {"padding", vocabulary.padding}};
+      {"eom", vocabulary.eom}, {"unknown", vocabulary.unknown}, {"padding", vocabulary.padding},
+      {"cls", vocabulary.cls}, {"mask", vocabulary.mask},       {"seperator", vocabulary.separator}};
   for (const auto& [name, id] : ids) {
     if (id && (*id < 0 || static_cast<size_t>(*id) >= count)) {
       return Error{fmt::format("tokenizer.ggml.{}_token_id is {}, but there are {} tokens", name, *id, count)};
@@ -98,41 +135,84 @@ Status check(const GgufVocabulary& vocabulary) {
   return {};
 }
 
-/// Byte-level BPE with merges.
-Status fill_gpt2(PipelineParts& parts, Tokens& tokens) {
-  const GgufVocabulary& source = tokens.source;
-  const GgufPreTokenizer* pre = find_gguf_pre_tokenizer(source.pre);
-  if (pre == nullptr) {
-    return Error{fmt::format("tokenizer.ggml.pre \"{}\" is not known, so text would be cut wrongly", source.pre)};
-  }
+/// Sets the decoder and the vocabulary.
+Status set_vocabulary(PipelineParts& parts, Tokens& tokens, const Json& decoder, bool byte_level) {
+  ASSIGN_OR_RETURN(parts.decoder, TokenDecoder::from_json(&decoder));
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::make(tokens.entries(), parts.decoder, byte_level));
+  parts.vocabulary = std::make_unique<const Vocabulary>(std::move(vocabulary));
+  return {};
+}
+
+/// The decoder of SentencePiece. With `strip` the first space of a text goes.
+Json sentence_piece_decoder(bool strip) {
+  Json::Array decoders{replace("\u2581", " "), typed("ByteFallback"), typed("Fuse")};
+  if (strip) decoders.push_back(typed("Strip", {{"content", Json(" ")}, {"start", Json(1)}, {"stop", Json(0)}}));
+  return sequence("decoders", std::move(decoders));
+}
+
+std::optional<int32_t> id_or(const PipelineParts& parts, std::optional<int32_t> id, int32_t fallback) {
+  return id ? id : parts.vocabulary->contains(fallback) ? std::optional(fallback) : std::nullopt;
+}
+
+/// Cuts by the patterns of `pre`, then bytes or characters as the model wants them.
+Status set_cuts(PipelineParts& parts, const GgufPreTokenizer& pre, bool lowercase) {
   Json::Array cuts;
-  for (const std::string_view pattern : pre->patterns) {
+  for (const std::string_view pattern : pre.patterns) {
     cuts.push_back(typed("Split", {{"pattern", Json(Json::Object{{"Regex", Json(pattern)}})}}));
   }
-  cuts.push_back(typed("ByteLevel", {{"add_prefix_space", Json(false)}, {"use_regex", Json(false)}}));
+  if (pre.drop_spaces) cuts.push_back(typed("WhitespaceSplit"));
+  if (!pre.characters)
+    cuts.push_back(typed("ByteLevel", {{"add_prefix_space", Json(false)}, {"use_regex", Json(false)}}));
   const Json pre_tokenizer = sequence("pretokenizers", std::move(cuts));
   ASSIGN_OR_RETURN(parts.pre_tokenizer, PreTokenizer::from_json(&pre_tokenizer));
-  const Json decoder_json = typed("ByteLevel");
-  ASSIGN_OR_RETURN(const TokenDecoder decoder, TokenDecoder::from_json(&decoder_json));
-  ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::make(tokens.entries(), decoder, true));
-  parts.vocabulary = std::make_unique<const Vocabulary>(std::move(vocabulary));
+  Json::Array changes;
+  if (pre.escape_spaces) changes.push_back(replace(" ", "\u2581"));
+  if (lowercase) changes.push_back(typed("Lowercase"));
+  const Json normalizer = sequence("normalizers", std::move(changes));
+  ASSIGN_OR_RETURN(parts.normalizer, Normalizer::from_json(&normalizer));
+  return {};
+}
 
-  BpeOptions options;
-  options.ignore_merges = pre->ignore_merges;
-  auto bpe = std::make_unique<Bpe>(*parts.vocabulary, options, source.merges.size());
-  for (const std::string& merge : source.merges) {
+Status add_merges(Bpe& bpe, const std::vector<std::string>& merges) {
+  for (const std::string& merge : merges) {
     const size_t space = merge.find(' ', 1);
     if (space == std::string::npos || !is_utf8(merge)) {
       return Error{fmt::format("tokenizer.ggml.merges: \"{}\" is no pair of tokens", repair_utf8(merge))};
     }
-    TRY(bpe->add_merge(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1)));
+    TRY(bpe.add_merge(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1)));
   }
-  parts.model = std::move(bpe);
+  return {};
+}
+
+/// BPE with merges, over bytes or over characters.
+Status fill_bpe(PipelineParts& parts, Tokens& tokens) {
+  const GgufVocabulary& source = tokens.source;
+  const std::string& name = source.pre.empty() && source.model == "gemma4" ? source.model : source.pre;
+  const GgufPreTokenizer* pre = find_gguf_pre_tokenizer(name);
+  if (pre == nullptr) {
+    return Error{fmt::format("tokenizer.ggml.pre \"{}\" is not known, so text would be cut wrongly", source.pre)};
+  }
+  TRY(set_cuts(parts, *pre, source.lowercase.value_or(false)));
+  TRY(set_vocabulary(parts, tokens, pre->characters ? sentence_piece_decoder(false) : typed("ByteLevel"),
+                     !pre->characters));
+  BpeOptions options;
+  options.ignore_merges = pre->ignore_merges;
+  options.byte_fallback = pre->characters;
+  if (source.merges.empty()) {  // tokens are numbered in the order of their merges
+    std::vector<float> scores(source.tokens.size());
+    for (size_t id = 0; id < scores.size(); ++id) scores[id] = -static_cast<float>(id);
+    parts.model = std::make_unique<Bpe>(*parts.vocabulary, options, scores);
+  } else {
+    auto bpe = std::make_unique<Bpe>(*parts.vocabulary, options, source.merges.size());
+    TRY(add_merges(*bpe, source.merges));
+    parts.model = std::move(bpe);
+  }
   parts.bos = source.bos;
   parts.eos = source.eos;
-  if (source.add_bos.value_or(pre->add_bos) && parts.bos) parts.frame.before = {*parts.bos};
-  parts.description = fmt::format("byte-level BPE, pre-tokenizer {}, {} tokens",
-                                  source.pre.empty() ? "default" : source.pre, source.tokens.size());
+  const bool gemma = pre->escape_spaces && pre->add_bos;  // old files of it say the wrong thing
+  if ((gemma || source.add_bos.value_or(pre->add_bos)) && parts.bos) parts.frame.before = {*parts.bos};
+  parts.description = fmt::format("{}BPE, pre-tokenizer {}, {} tokens", pre->characters ? "" : "byte-level ",
+                                  name.empty() ? "default" : name, source.tokens.size());
   return {};
 }
 
@@ -145,27 +225,89 @@ Status fill_llama(PipelineParts& parts, Tokens& tokens) {
   changes.push_back(replace(" ", "\u2581"));
   const Json normalizer = sequence("normalizers", std::move(changes));
   ASSIGN_OR_RETURN(parts.normalizer, Normalizer::from_json(&normalizer));
-  ASSIGN_OR_RETURN(parts.pre_tokenizer, PreTokenizer::from_json(nullptr));
-  Json::Array decoders{replace("\u2581", " "), typed("ByteFallback"), typed("Fuse")};
-  if (prefix) decoders.push_back(typed("Strip", {{"content", Json(" ")}, {"start", Json(1)}, {"stop", Json(0)}}));
-  const Json decoder_json = sequence("decoders", std::move(decoders));
-  ASSIGN_OR_RETURN(const TokenDecoder decoder, TokenDecoder::from_json(&decoder_json));
-  ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::make(tokens.entries(), decoder, false));
-  parts.vocabulary = std::make_unique<const Vocabulary>(std::move(vocabulary));
-
-  const auto id_or = [&](std::optional<int32_t> id, int32_t fallback) {
-    return id ? id : parts.vocabulary->contains(fallback) ? std::optional(fallback) : std::nullopt;
-  };
+  TRY(set_vocabulary(parts, tokens, sentence_piece_decoder(prefix), false));
   BpeOptions options;
-  options.unknown = id_or(source.unknown, 0).value_or(-1);
+  options.unknown = id_or(parts, source.unknown, 0).value_or(-1);
   options.byte_fallback = true;
   parts.model = std::make_unique<Bpe>(*parts.vocabulary, options, source.scores);
-  parts.strips_leading_space = decoder.strips_leading_space();
-  parts.bos = id_or(source.bos, 1);
-  parts.eos = id_or(source.eos, 2);
+  parts.bos = id_or(parts, source.bos, 1);
+  parts.eos = id_or(parts, source.eos, 2);
   if (source.add_bos.value_or(true) && parts.bos) parts.frame.before = {*parts.bos};
   parts.description = fmt::format("SentencePiece BPE, {} tokens", source.tokens.size());
   return {};
+}
+
+/// SentencePiece's Unigram.
+Status fill_t5(PipelineParts& parts, Tokens& tokens) {
+  const GgufVocabulary& source = tokens.source;
+  SentencePieceRules rules;
+  rules.add_prefix = source.add_space_prefix.value_or(true);
+  rules.remove_extra_spaces = source.remove_extra_spaces.value_or(false);
+  rules.kept = tokens.user_defined_texts();
+  if (!source.charsmap.empty()) {
+    ASSIGN_OR_RETURN(rules.charsmap, Charsmap::make(source.charsmap));
+  }
+  const bool prefix = rules.add_prefix;
+  ASSIGN_OR_RETURN(auto normalization, sentence_piece_normalization(std::move(rules)));
+  parts.normalizer.add(std::move(normalization));
+  TRY(set_vocabulary(parts, tokens, sentence_piece_decoder(prefix), false));
+  double lowest = std::numeric_limits<float>::max();
+  std::vector<double> scores(source.scores.begin(), source.scores.end());
+  for (size_t id = 0; id < scores.size(); ++id) {
+    const int32_t type = tokens.type(id);
+    if (type == normal) lowest = std::min(lowest, scores[id]);
+    if (type == user_defined) scores[id] = 0.0;
+  }
+  constexpr float unknown_penalty = 10.0F;
+  UnigramOptions options;
+  options.unknown = id_or(parts, source.unknown, 2).value_or(-1);
+  options.unknown_score = static_cast<float>(lowest) - unknown_penalty;
+  options.byte_fallback = true;
+  options.whole_texts = true;
+  ASSIGN_OR_RETURN(parts.model, Unigram::make(*parts.vocabulary, options, std::move(scores)));
+  parts.bos = source.bos;
+  parts.eos = id_or(parts, source.eos, 1);
+  if (source.add_bos.value_or(false) && parts.bos) parts.frame.before = {*parts.bos};
+  if (source.add_eos.value_or(true) && parts.eos) parts.frame.after = {*parts.eos};
+  parts.description = fmt::format("SentencePiece Unigram, {} tokens", source.tokens.size());
+  return {};
+}
+
+/// WordPiece. U+2581 marks the start of words, and nothing what goes on.
+Status fill_bert(PipelineParts& parts, Tokens& tokens) {
+  const GgufVocabulary& source = tokens.source;
+  const bool lowercase = source.lowercase.value_or(true);
+  const bool strip_accents = source.strip_accents.value_or(lowercase);
+  const Json normalizer =
+      typed("BertNormalizer", {{"lowercase", Json(lowercase)}, {"strip_accents", Json(strip_accents)}});
+  ASSIGN_OR_RETURN(parts.normalizer, Normalizer::from_json(&normalizer));
+  const Json pre_tokenizer = typed("BertPreTokenizer");
+  ASSIGN_OR_RETURN(parts.pre_tokenizer, PreTokenizer::from_json(&pre_tokenizer));
+  Json::Array decoders{replace("\u2581", " "), typed("WordPiece", {{"prefix", Json("")}}), typed("Fuse"),
+                       typed("Strip", {{"content", Json(" ")}, {"start", Json(1)}, {"stop", Json(0)}})};
+  TRY(set_vocabulary(parts, tokens, sequence("decoders", std::move(decoders)), false));
+  WordPieceOptions options;
+  options.unknown = id_or(parts, source.unknown, 100).value_or(-1);
+  options.start = "\u2581";
+  options.continuation = "";
+  options.max_characters = std::numeric_limits<int64_t>::max();
+  ASSIGN_OR_RETURN(parts.model, WordPiece::make(*parts.vocabulary, options));
+  const std::optional<int32_t> begin = id_or(parts, source.bos ? source.bos : source.cls, 101);
+  const std::optional<int32_t> end = id_or(parts, source.separator, 102);
+  if (source.add_bos.value_or(true) && begin) parts.frame.before = {*begin};
+  if (source.add_separator.value_or(true) && end) parts.frame.after = {*end};
+  parts.bos = source.bos;
+  parts.eos = source.eos;
+  parts.description = fmt::format("WordPiece, {} tokens", source.tokens.size());
+  return {};
+}
+
+constexpr Kind kinds[] = {{"gpt2", fill_bpe},    {"gemma4", fill_bpe}, {"whitespace", fill_bpe},
+                          {"llama", fill_llama}, {"t5", fill_t5},      {"bert", fill_bert}};
+
+const Kind* find_kind(std::string_view model) {
+  const auto* const found = std::ranges::find(kinds, model, &Kind::name);
+  return found != std::end(kinds) ? found : nullptr;
 }
 
 }  // namespace
@@ -174,9 +316,10 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(GgufVocabulary sou
   TRY(check(source));
   Tokens tokens(source);
   PipelineParts parts;
-  TRY(source.model == "gpt2" ? fill_gpt2(parts, tokens) : fill_llama(parts, tokens));
+  TRY(find_kind(source.model)->fill(parts, tokens));
   parts.added = tokens.added();
-  if (source.add_eos.value_or(false) && parts.eos) parts.frame.after = {*parts.eos};
+  const bool has_end = !parts.frame.after.empty();
+  if (source.add_eos.value_or(false) && parts.eos && !has_end) parts.frame.after = {*parts.eos};
   for (const std::optional<int32_t> id : {source.eot, source.eom}) {
     if (id) parts.end_of_generation.push_back(*id);
   }

@@ -3,8 +3,8 @@
 #include <deque>
 #include <fmt/format.h>
 
-#include "text/tokenizer/bpe.h"
 #include "text/tokenizer/decode.h"
+#include "text/tokenizer/model_json.h"
 #include "text/tokenizer/pipeline.h"
 #include "text/tokenizer/tokenizer_file.h"
 
@@ -45,8 +45,10 @@ std::vector<std::string> contents_of(const std::vector<AddedToken>& added, const
 /// The tokens by id: those of the model, then the added ones, which win.
 Result<std::vector<TokenEntry>> entries_by_id(const TokenizerFile& file, const std::vector<AddedToken>& added,
                                               const std::vector<std::string>& contents) {
-  const int64_t limit = std::min(max_token_id, static_cast<int64_t>(file.vocabulary.size() + added.size()) + max_gap);
-  int64_t last = -1;
+  const size_t count = file.vocabulary.size() + file.pieces.size() + added.size();
+  const int64_t limit = std::min(max_token_id, static_cast<int64_t>(count) + max_gap);
+  int64_t last = static_cast<int64_t>(file.pieces.size()) - 1;
+  if (last > limit) return Error{fmt::format("tokenizer.json: there are {} tokens", file.pieces.size())};
   for (const auto& [text, id] : file.vocabulary) {
     if (id < 0 || id > limit) return Error{fmt::format("tokenizer.json: token \"{}\" has id {}", text, id)};
     last = std::max(last, id);
@@ -64,6 +66,7 @@ Result<std::vector<TokenEntry>> entries_by_id(const TokenizerFile& file, const s
     }
     entry = {text, true, false, false, {}};
   }
+  for (size_t id = 0; id < file.pieces.size(); ++id) entries[id] = {file.pieces[id].first, true, false, false, {}};
   for (size_t i = 0; i < added.size(); ++i) {
     const AddedToken& token = added[i];
     TokenEntry& entry = entries[static_cast<size_t>(token.id)];
@@ -91,61 +94,26 @@ void override_side(std::vector<int32_t>& side, std::optional<bool> wanted, std::
   if (*wanted && id) side.push_back(*id);
 }
 
-Result<BpeOptions> read_options(const Json& model, const Vocabulary& vocabulary) {
-  for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!model.string(key).value_or("").empty()) {
-      return Error{fmt::format("tokenizer.json: BPE with \"{}\" is not supported", key)};
-    }
-  }
-  BpeOptions options;
-  options.byte_fallback = model.boolean("byte_fallback").value_or(false);
-  options.fuse_unknown = model.boolean("fuse_unk").value_or(false);
-  options.ignore_merges = model.boolean("ignore_merges").value_or(false);
-  const std::optional<std::string> unknown = model.string("unk_token");
-  if (unknown) {
-    options.unknown = vocabulary.find_text(*unknown);
-    if (options.unknown < 0) {
-      return Error{fmt::format("tokenizer.json: unk_token \"{}\" is not in the vocabulary", *unknown)};
-    }
-  }
-  return options;
-}
-
-Status check_model(const Json* model) {
-  if (model == nullptr || !model->is_object()) return Error{"tokenizer.json has no \"model\""};
-  const std::string type = model->string("type").value_or("BPE");
-  if (type != "BPE") return Error{fmt::format("tokenizer.json: model \"{}\" is not supported, only BPE is", type)};
-  for (const std::string_view key : {"vocab", "merges"}) {
-    const Json* value = model->find(key);
-    if (value == nullptr || !value->is_null()) return Error{fmt::format("tokenizer.json: BPE lacks \"{}\"", key)};
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view tokenizer_json, const Json& config) {
   ASSIGN_OR_RETURN(const TokenizerFile file, read_tokenizer_file(tokenizer_json));
   const Json& json = file.rest;
-  const Json* model = json.find("model");
-  TRY(check_model(model));
+  ASSIGN_OR_RETURN(const ModelType type, model_type(file));
   PipelineParts parts;
   ASSIGN_OR_RETURN(parts.normalizer, Normalizer::from_json(json.find("normalizer")));
   ASSIGN_OR_RETURN(parts.pre_tokenizer, PreTokenizer::from_json(json.find("pre_tokenizer")));
-  ASSIGN_OR_RETURN(const TokenDecoder decoder, TokenDecoder::from_json(json.find("decoder")));
+  ASSIGN_OR_RETURN(parts.decoder, TokenDecoder::from_json(json.find("decoder")));
   const bool byte_level = parts.pre_tokenizer.byte_level() || parts.normalizer.maps_bytes();
-  if (byte_level != decoder.byte_level()) {
+  if (byte_level != parts.decoder.byte_level()) {
     return Error{"tokenizer.json: the decoder must be ByteLevel where the text is cut by ByteLevel, and only there"};
   }
   ASSIGN_OR_RETURN(parts.added, read_added(json.find("added_tokens")));
   const std::vector<std::string> contents = contents_of(parts.added, parts.normalizer);
   ASSIGN_OR_RETURN(const std::vector<TokenEntry> entries, entries_by_id(file, parts.added, contents));
-  ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::make(entries, decoder, byte_level));
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::make(entries, parts.decoder, byte_level));
   parts.vocabulary = std::make_unique<const Vocabulary>(std::move(vocabulary));
-  ASSIGN_OR_RETURN(const BpeOptions options, read_options(*model, *parts.vocabulary));
-  auto bpe = std::make_unique<Bpe>(*parts.vocabulary, options, file.merges.size());
-  for (const auto& [left, right] : file.merges) TRY(bpe->add_merge(left, right));
-  parts.model = std::move(bpe);
+  ASSIGN_OR_RETURN(parts.model, model_from_json(file, type, *parts.vocabulary));
   ASSIGN_OR_RETURN(parts.frame, frame_from_json(json.find("post_processor")));
   const auto configured_id = [&](std::string_view name) -> std::optional<int32_t> {
     const int32_t id = parts.vocabulary->find_text(configured_token(config, name).value_or(""));
@@ -158,8 +126,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view t
     override_side(parts.frame.after, config.boolean("add_eos_token"), parts.eos);
   }
   if (!parts.bos && config.is_null() && !parts.frame.before.empty()) parts.bos = parts.frame.before.front();
-  parts.strips_leading_space = decoder.strips_leading_space();
-  parts.description = fmt::format("{} BPE, pre-tokenizer {}, {} tokens", byte_level ? "byte-level" : "character",
+  parts.description = fmt::format("{}{}, pre-tokenizer {}, {} tokens", byte_level ? "byte-level " : "", name_of(type),
                                   parts.pre_tokenizer.description(), parts.vocabulary->size());
   return make_pipeline(std::move(parts));
 }

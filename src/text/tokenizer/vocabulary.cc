@@ -13,6 +13,7 @@ Result<Vocabulary> Vocabulary::make(const std::vector<TokenEntry>& entries, cons
   if (entries.empty()) return Error{"the tokenizer's vocabulary is empty"};
   Vocabulary made;
   made.byte_level_ = byte_level;
+  made.strips_leading_space_ = decoder.strips_leading_space();
   size_t total = 0;
   for (const TokenEntry& entry : entries) total += entry.text.size();
   if (total > (size_t{1} << 30)) return Error{"the tokenizer's vocabulary has more than 1 GiB of text"};
@@ -28,11 +29,17 @@ Result<Vocabulary> Vocabulary::make(const std::vector<TokenEntry>& entries, cons
     made.texts_.block += entry.text;
     made.texts_.ends.push_back(static_cast<uint32_t>(made.texts_.block.size()));
     if (entry.literal) {
-      made.bytes_.block += entry.text;
+      made.bytes_.block += entry.decoded.empty() ? entry.text : entry.decoded;
     } else if (!entry.text.empty()) {
       decoder.append(made.bytes_.block, entry.decoded.empty() ? entry.text : entry.decoded);
     }
     made.bytes_.ends.push_back(static_cast<uint32_t>(made.bytes_.block.size()));
+    if (!entry.literal && !entry.text.empty() && !byte_level) {
+      unused.clear();
+      decoder.append_first(unused, entry.decoded.empty() ? entry.text : entry.decoded);
+      if (unused != made.first_bytes(id)) made.first_bytes_[id] = unused;
+    }
+    if (entry.literal && !entry.decoded.empty()) made.first_bytes_[id] = entry.decoded;
     made.special_.push_back(entry.special);
     if (entry.text.empty()) continue;
     unused.clear();
@@ -46,6 +53,14 @@ Result<Vocabulary> Vocabulary::make(const std::vector<TokenEntry>& entries, cons
     }
   }
   return made;
+}
+
+std::string_view Vocabulary::first_bytes(int32_t id) const {
+  const auto own = first_bytes_.find(id);
+  if (own != first_bytes_.end()) return own->second;
+  std::string_view bytes = bytes_.at(id);
+  if (strips_leading_space_ && bytes.starts_with(' ')) bytes.remove_prefix(1);
+  return bytes;
 }
 
 /// Of equal keys the last one counts.
@@ -66,6 +81,17 @@ int32_t Vocabulary::find_key(std::string_view wanted) const {
     if (slots_[at].tag == tag && key(slots_[at].id) == wanted) return slots_[at].id;
   }
   return -1;
+}
+
+std::array<int32_t, 256> Vocabulary::byte_tokens() const {
+  std::array<int32_t, 256> tokens{};
+  for (int byte = 0; byte < 256; ++byte) {
+    static constexpr char digits[] = "0123456789ABCDEF";
+    const char fallback[] = {'<', '0', 'x', digits[byte / 16], digits[byte % 16], '>'};
+    const auto self = static_cast<char>(byte);
+    tokens[static_cast<size_t>(byte)] = byte_level_ ? find_key({&self, 1}) : find_text({fallback, 6});
+  }
+  return tokens;
 }
 
 int32_t Vocabulary::find_text(std::string_view wanted) const {

@@ -1,6 +1,7 @@
 // Vocabulary: token ids, how they are spelled and what they add to a text. Immutable once made; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,7 +21,7 @@ struct TokenEntry {
   bool in_model = false;          // the subword model may produce it from text
   bool special = false;           // a control token
   bool literal = false;           // adds its spelling to a text, whatever the decoder says
-  std::string_view decoded = {};  // what the decoder sees, where that is not `text`
+  std::string_view decoded = {};  // what the decoder sees, or what a literal one adds, where that is not `text`
 };
 
 class TokenDecoder;
@@ -35,6 +36,8 @@ class Vocabulary {
   bool contains(int64_t id) const { return id >= 0 && id < size(); }
   std::string_view text(int32_t id) const { return texts_.at(id); }
   std::string_view bytes(int32_t id) const { return bytes_.at(id); }
+  /// What the token adds at the start of a text.
+  std::string_view first_bytes(int32_t id) const;
   bool special(int32_t id) const { return special_[static_cast<size_t>(id)]; }
   /// What the model sees: bytes in byte-level vocabularies, else the spelling.
   std::string_view key(int32_t id) const { return byte_level_ ? bytes(id) : text(id); }
@@ -46,6 +49,8 @@ class Vocabulary {
   int32_t find_text(std::string_view text) const;
   /// Whether `id` is one that find_key gives.
   bool in_model(int32_t id) const { return find_key(key(id)) == id; }
+  /// The tokens that stand for single bytes: the byte itself in byte-level vocabularies, else <0xHH>; -1 for none.
+  std::array<int32_t, 256> byte_tokens() const;
 
  private:
   /// Strings by number, in one block.
@@ -68,8 +73,10 @@ class Vocabulary {
   Strings texts_;
   Strings bytes_;
   std::vector<bool> special_;
-  std::vector<Slot> slots_;                           // open addressing, by key
-  std::unordered_map<std::string, int32_t> by_text_;  // tokens that are not in `slots_`
+  bool strips_leading_space_ = false;                     // from the first token of a text
+  std::unordered_map<int32_t, std::string> first_bytes_;  // where they are not what that leaves
+  std::vector<Slot> slots_;                               // open addressing, by key
+  std::unordered_map<std::string, int32_t> by_text_;      // tokens that are not in `slots_`
 };
 
 }  // namespace quern
