@@ -44,6 +44,20 @@ void take_next_tokens(Queue queue, Tensor ids, Tensor next) {
   launch(queue, take_tokens, blocks, threads, 0, ids.as<int32_t>(), ids.dims[0], next.as<int32_t>());
 }
 
+__global__ void __launch_bounds__(threads) set(int32_t* table, const int32_t* places, const int32_t* values, int count) {
+  allow_next();
+  wait_for_previous();
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) table[places[i]] = values[i];
+}
+
+void set_entries(Queue queue, Tensor table, Tensor places, Tensor values) {
+  const auto blocks = static_cast<unsigned>((places.dims[0] + threads - 1) / threads);
+  launch(queue, set, blocks, threads, 0, table.as<int32_t>(), places.as<int32_t>(), values.as<int32_t>(),
+         places.dims[0]);
+}
+
+const bool entries_added = kernels::set_entries.add(DeviceKind::cuda, set_entries);
 const bool next_added = kernels::take_next_tokens.add(DeviceKind::cuda, take_next_tokens);
 const bool added = kernels::embed.add(DeviceKind::cuda, embed);
 
