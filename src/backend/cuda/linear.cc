@@ -163,10 +163,10 @@ void spread(Spread& layout, int32_t units, int multiprocessors, int most_residen
   }
 }
 
-int row_groups_of(const Queue& queue, int32_t tokens, int32_t rows) {
-  int groups = queue.batch_invariant ? 4 : tokens <= 2 ? 1 : tokens <= 4 ? 2 : tokens <= 32 ? 4 : 8;
-  while (groups > 1 && panel_height * (groups / 2) >= rows) groups /= 2;
-  return groups;
+/// More tokens, higher tiles: x is read once for each tile.
+int row_groups_of(const Queue& queue, int32_t tokens) {
+  if (queue.batch_invariant) return 4;
+  return tokens <= 2 ? 1 : tokens <= 4 ? 2 : tokens <= 32 ? 4 : 8;
 }
 
 /// How much of x is in shared memory at once.
@@ -224,12 +224,8 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
   job.y_stride = call.y.strides[0];
   job.x_aligned = reinterpret_cast<uintptr_t>(call.x.data) % 16 == 0 && call.x.strides[0] % 8 == 0;
   job.result = call.y.dtype;
-  int32_t most_rows = 0;
-  for (int i = first; i < call.matrix.count; ++i) {
-    if (call.matrix.parts[i].format == format) most_rows = std::max(most_rows, call.matrix.parts[i].rows);
-  }
   Spread layout;
-  layout.row_groups = row_groups_of(call.queue, call.x.dims[0], most_rows);
+  layout.row_groups = row_groups_of(call.queue, call.x.dims[0]);
   job.row_groups = layout.row_groups;
   for (int i = first; i < call.matrix.count; ++i) {
     const Weight& part = call.matrix.parts[i];
