@@ -17,14 +17,18 @@ void rms_norm_into(Exec& exec, Tensor y, Tensor x, Tensor weight, float eps) {
 void rms_norm_heads(Exec& exec, Tensor x, Tensor weight, float eps) {
   const int32_t head_dim = weight.dims[0];
   CHECK(x.rank == 2 && x.dtype == exec.activations && x.dims[1] % head_dim == 0);
-  // [tokens, heads, head_dim] as a view; the kernel walks the two outer axes.
+  const Tensor heads = heads_of(x, head_dim);
+  kernels::rms_norm(exec, heads, heads, weight, eps);
+}
+
+Tensor heads_of(Tensor x, int32_t head_dim) {
   Tensor heads = x;
   heads.rank = 3;
   heads.dims[1] = x.dims[1] / head_dim;
   heads.dims[2] = head_dim;
   heads.strides[1] = head_dim;
   heads.strides[2] = 1;
-  kernels::rms_norm(exec, heads, heads, weight, eps);
+  return heads;
 }
 
 }  // namespace quern

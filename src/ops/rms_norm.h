@@ -14,6 +14,8 @@ Tensor rms_norm(Exec& exec, Tensor x, Tensor weight, float eps);
 void rms_norm_into(Exec& exec, Tensor y, Tensor x, Tensor weight, float eps);
 /// In place, over every head of every token.   x: [tokens, heads * head_dim] activations   weight: [head_dim] f32
 void rms_norm_heads(Exec& exec, Tensor x, Tensor weight, float eps);
+/// [tokens, heads, head_dim] as a view of [tokens, heads * head_dim].
+Tensor heads_of(Tensor x, int32_t head_dim);
 
 namespace kernels {
 /// y and x: [tokens, dim] or [tokens, heads, dim], outer axes may be strided; y may be x.

@@ -3,8 +3,7 @@
 
 #include "model/block.h"
 #include "ops/linear.h"
-#include "ops/rms_norm.h"
-#include "ops/rope.h"
+#include "ops/rope_and_write_kv.h"
 
 namespace quern {
 namespace {
@@ -43,15 +42,8 @@ class Attention final : public Block {
     const Tensor q = qkv.columns(0, q_size_);
     const Tensor k = qkv.columns(q_size_, kv_size_);
     const Tensor v = qkv.columns(q_size_ + kv_size_, kv_size_);
-    if (q_norm_) {
-      rms_norm_heads(exec, q, q_norm_, norm_eps_);
-      rms_norm_heads(exec, k, k_norm_, norm_eps_);
-    }
-    if (rope_ >= 0) {
-      rope(exec, q, step.ropes[rope_], head_dim_, interleaved_);
-      rope(exec, k, step.ropes[rope_], head_dim_, interleaved_);
-    }
-    write_kv(exec, k, v, kv, step.inputs.segments);
+    const HeadTransform transform{q_norm_, k_norm_, norm_eps_, rope_ >= 0 ? step.ropes[rope_] : Tensor{}, interleaved_};
+    rope_and_write_kv(exec, q, k, v, transform, kv, step.inputs.segments);
     linear_into(exec, y, attention(exec, q, kv, step.inputs.segments, params_), output_, accumulate);
   }
 
