@@ -1,5 +1,7 @@
 #include "ops/attention.h"
 
+#include <limits>
+
 #include "backend/cuda/attention_plain.h"
 #include "backend/cuda/attention_split.cuh"
 
@@ -40,12 +42,28 @@ int64_t slots_of(const Queue& queue, const Tensor& q, const PagedKv& kv, const S
   return std::min(max_split_slots, lanes * quanta * plan_warps);
 }
 
+/// Whether queries can be copied as they are.
+bool direct_queries(const Tensor& q, const PagedKv& kv) {
+  return q.dtype == kv.dtype && reinterpret_cast<uintptr_t>(q.data) % 16 == 0 && q.strides[0] % chunk_dims == 0;
+}
+
+/// Whether some segment may be a prompt, and the kernel for prompts does it.
+bool has_prompts(const Queue& queue, const Tensor& q, const PagedKv& kv, const Segments& segments, int heads) {
+  static const bool run = prompt_kernels_run();
+  const bool size = kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256;
+  return run && size && !queue.batch_invariant && q.dtype == kv.dtype && q.dims[0] != segments.rows.dims[0] &&
+         q.dims[0] * (heads / kv.heads) > max_short_rows;
+}
+
 void attention_scratch(Queue queue, Tensor q, const PagedKv& kv, const Segments& segments,
                        const AttentionParams& params, int64_t& bytes) {
   bytes = 0;
   if (!on_matrix_units(q, kv)) return;
   const int64_t slot = tile_rows * (rounded_dims(kv.head_dim) + 2) * sizeof(float);
   bytes = slots_of(queue, q, kv, segments, params.heads) * slot;
+  if (has_prompts(queue, q, kv, segments, params.heads)) {
+    bytes = std::max(bytes, prompt_scratch_bytes(queue, kv.head_dim));
+  }
 }
 
 void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segments& segments,
@@ -53,14 +71,19 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
   if (q.dims[0] == 0) return;
   if (!on_matrix_units(q, kv)) return plain_attention(queue, out, q, kv, segments, params);
   const int dims = rounded_dims(kv.head_dim);
-  const bool aligned = reinterpret_cast<uintptr_t>(q.data) % 16 == 0 && q.strides[0] % chunk_dims == 0;
-  const SplitCall split{AttentionCall(out, q, kv, segments, params),
-                        reinterpret_cast<float*>(scratch),
-                        slots_of(queue, q, kv, segments, params.heads),
-                        native(queue).arrivals,
-                        blocks_of(queue, dims),
-                        aligned && q.dtype == kv.dtype};
-  kv.dtype == Dtype::f16 ? launch_split_f16(queue, split, dims) : launch_split_bf16(queue, split, dims);
+  const bool f16 = kv.dtype == Dtype::f16;
+  const bool direct = direct_queries(q, kv);
+  const bool prompts = direct && has_prompts(queue, q, kv, segments, params.heads);
+  const SplitCall split{.call = AttentionCall(out, q, kv, segments, params),
+                        .partials = reinterpret_cast<float*>(scratch),
+                        .slots = slots_of(queue, q, kv, segments, params.heads),
+                        .arrivals = native(queue).arrivals,
+                        .blocks = blocks_of(queue, dims),
+                        .short_rows = prompts ? max_short_rows : std::numeric_limits<int>::max(),
+                        .direct_queries = direct};
+  if (prompts) f16 ? launch_prompts_f16(queue, split) : launch_prompts_bf16(queue, split);
+  if (prompts && segments.rows.dims[0] == 1) return;
+  f16 ? launch_split_f16(queue, split, dims) : launch_split_bf16(queue, split, dims);
 }
 
 const bool added = kernels::attention.add(DeviceKind::cuda, attention) &&

@@ -22,12 +22,14 @@ struct Span {
   int quanta = 0;  // of every lane, at least 1 so that padding becomes zeros too
 };
 
-__device__ __forceinline__ Span span_of(const AttentionCall& call, int segment, int quantum) {
+/// Segments of more than `short_rows` query rows are not done here.
+__device__ __forceinline__ Span span_of(const AttentionCall& call, int segment, int quantum, int short_rows) {
   Span span;
   span.begin = call.spans.starts[segment];
   const int end = call.spans.starts[segment + 1];
-  if (span.begin == end) return span;
-  span.rows = (end - span.begin) * call.group;
+  const int rows = (end - span.begin) * call.group;
+  if (rows == 0 || rows > short_rows) return span;
+  span.rows = rows;
   span.tiles = (span.rows + tile_rows - 1) / tile_rows;
   span.last = last_position(call.spans, span.begin, end);
   span.first = call.sight.first_key(call.spans.positions[span.begin]) / quantum;
@@ -54,17 +56,17 @@ struct Piece {
 
 /// The share of one block. `step`: how many quanta are done at once, at most.
 struct Share {
-  int64_t total = 0;  // quanta of all lanes
+  int64_t blocks = 0;  // that have a share, of at least 1
+  int64_t total = 0;   // quanta of all lanes
   int64_t begin = 0;
   int64_t end = 0;
   int step = 0;
-  int quantum = 0;   // keys
+  int quantum = 0;  // keys
+  int short_rows = 0;
   bool cuts = true;  // else a lane is all of the block's in whose share it begins
 
   /// The block that quantum `at` is in the share of.
-  __device__ __forceinline__ int owner(int64_t at) const {
-    return static_cast<int>(((at + 1) * gridDim.x - 1) / total);
-  }
+  __device__ __forceinline__ int owner(int64_t at) const { return static_cast<int>(((at + 1) * blocks - 1) / total); }
   /// Takes the next piece of this share, if there is one.
   __device__ bool advance(Piece& piece, const AttentionCall& call) const {
     if (piece.end < piece.share_end) {
@@ -76,7 +78,7 @@ struct Share {
     if (piece.lane_at >= end) return false;
     if (++piece.lane == piece.span.tiles * call.pages.kv_heads) {
       piece.lane = 0;
-      do piece.span = span_of(call, ++piece.segment, quantum);
+      do piece.span = span_of(call, ++piece.segment, quantum, short_rows);
       while (piece.span.quanta == 0);
     }
     enter(piece, 0);
@@ -102,7 +104,7 @@ __device__ inline bool begin_share(Share& share, Piece& piece, const AttentionCa
   const int first = threadIdx.x * each;
   const int end = min(call.spans.segments, first + each);
   const auto quanta_of = [&](int segment) {
-    const Span span = span_of(call, segment, share.quantum);
+    const Span span = span_of(call, segment, share.quantum, share.short_rows);
     return int64_t{span.quanta} * span.tiles * call.pages.kv_heads;
   };
   int64_t mine = 0;
@@ -119,10 +121,11 @@ __device__ inline bool begin_share(Share& share, Piece& piece, const AttentionCa
     if (warp < threadIdx.x / 32) until += warp_quanta[warp];
     share.total += warp_quanta[warp];
   }
-  share.begin = share.total * blockIdx.x / gridDim.x;
-  share.end = share.total * (blockIdx.x + 1) / gridDim.x;
+  share.blocks = min(int64_t{gridDim.x}, share.total);
+  if (blockIdx.x >= share.blocks) return false;
+  share.begin = share.total * blockIdx.x / share.blocks;
+  share.end = share.total * (blockIdx.x + 1) / share.blocks;
   share.cuts = share.total <= cut_below;
-  if (share.begin == share.end) return false;
   int64_t at = until - mine;
   if (share.begin >= at && share.begin < until) {
     int segment = first;
@@ -132,7 +135,7 @@ __device__ inline bool begin_share(Share& share, Piece& piece, const AttentionCa
   }
   __syncthreads();
   piece.segment = found_segment;
-  piece.span = span_of(call, piece.segment, share.quantum);
+  piece.span = span_of(call, piece.segment, share.quantum, share.short_rows);
   const int64_t offset = share.begin - found_at;
   piece.lane = static_cast<int>(offset / piece.span.quanta);
   piece.lane_at = found_at + int64_t{piece.lane} * piece.span.quanta;

@@ -293,6 +293,7 @@ class SplitBlock {
   __device__ __forceinline__ void run() {
     Piece piece;
     share_.quantum = Shape::quantum;
+    share_.short_rows = split_.short_rows;
     share_.step = Shape::invariant ? 1 : 1 << 30;
     const int64_t cut_below = Shape::invariant ? split_.slots / plan_warps : int64_t{1} << 60;
     if (!begin_share(share_, piece, call_, cut_below)) return;
