@@ -1,12 +1,15 @@
-// cuBLASLt behind Blas. Descriptors and the algorithm of each shape are kept; the mutex guards that list, because steps
-// are captured on a thread of their own beside the executor.
+// cuBLASLt behind Blas. Descriptors and the algorithm of each shape are kept; the mutex guards those lists, because
+// steps are captured on a thread of their own beside the executor. What the library proposes for a kind of product is
+// timed once, at the first product of that kind that runs at once.
 #include "backend/cuda/blas.h"
 
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -25,6 +28,7 @@ struct Functions {
   decltype(&cublasLtDestroy) destroy = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) check = nullptr;
   decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
   decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
   decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
@@ -44,6 +48,7 @@ bool find(void* library, const char* name, Function& function) {
 bool find_all(void* library, Functions& f) {
   return find(library, "cublasLtCreate", f.create) && find(library, "cublasLtDestroy", f.destroy) &&
          find(library, "cublasLtMatmul", f.matmul) && find(library, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) &&
+         find(library, "cublasLtMatmulAlgoCheck", f.check) &&
          find(library, "cublasLtMatmulDescCreate", f.desc_create) &&
          find(library, "cublasLtMatmulDescDestroy", f.desc_destroy) &&
          find(library, "cublasLtMatmulDescSetAttribute", f.desc_set) &&
@@ -79,8 +84,19 @@ cudaDataType_t type_of(Dtype dtype) {
   }
 }
 
-/// What an algorithm is chosen for: the product and how its operands are aligned.
+/// What descriptors and algorithms are kept for: the product and how its operands are aligned.
 using Shape = std::tuple<Dtype, Dtype, int32_t, int32_t, int32_t, int64_t, int64_t, uint32_t>;
+
+Shape shape_of(const Product& p, int32_t tokens, uint32_t alignment) {
+  return {p.type, p.result, tokens, p.rows, p.cols, p.x_stride, p.y_stride, alignment};
+}
+
+/// The next of 1, 1.5, 2, 3, 4, 6, 8, ...: products of so many tokens share an algorithm.
+int32_t rounded_up(int32_t tokens) {
+  int32_t power = 1;
+  while (power < tokens) power *= 2;
+  return power / 4 * 3 >= tokens ? power / 4 * 3 : power;
+}
 
 struct Chosen {
   cublasLtMatmulDesc_t desc = nullptr;
@@ -90,42 +106,95 @@ struct Chosen {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
+struct Operands {
+  void* y;
+  const void* x;
+  const void* w;
+
+  /// A power of two, at most 256.
+  uint32_t alignment() const {
+    const auto bits = reinterpret_cast<uintptr_t>(y) | reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(w);
+    return 1U << std::countr_zero(bits | 256U);
+  }
+};
+
+constexpr int proposals = 8;
+constexpr size_t most_shapes = 4096;  // then the list begins anew
+
 class CublasLt final : public Blas {
  public:
   CublasLt(const Functions& functions, cublasLtHandle_t handle) : f_(functions), handle_(handle) {}
 
   ~CublasLt() override {
-    for (const auto& [shape, chosen] : chosen_) {
-      f_.layout_destroy(chosen.w);
-      f_.layout_destroy(chosen.x);
-      f_.layout_destroy(chosen.y);
-      f_.desc_destroy(chosen.desc);
-    }
+    forget();
+    destroy(untimed_);
     f_.destroy(handle_);
   }
 
   void multiply(const CudaQueue& queue, const Product& product, void* y, const void* x, const void* w) override {
-    const Chosen& chosen = choose(queue, product, y, x, w);
-    const float one = 1.0F;
-    const float beta = product.accumulate ? 1.0F : 0.0F;
-    require(f_.matmul(handle_, chosen.desc, &one, w, chosen.w, x, chosen.x, &beta, y, chosen.y, y, chosen.y,
-                      &chosen.algorithm, queue.workspace, static_cast<size_t>(queue.workspace_bytes), queue.stream),
-            "product");
+    const Operands operands{y, x, w};
+    const std::lock_guard lock(mutex_);
+    require(run(queue, choose(queue, product, operands), operands, product.accumulate), "product");
   }
 
  private:
-  const Chosen& choose(const CudaQueue& queue, const Product& p, const void* y, const void* x, const void* w) {
-    const auto bits = reinterpret_cast<uintptr_t>(y) | reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(w);
-    const uint32_t alignment = 1U << std::min(std::countr_zero(bits | 256U), 8);
-    const Shape shape{p.type, p.result, p.tokens, p.rows, p.cols, p.x_stride, p.y_stride, alignment};
-    const std::lock_guard lock(mutex_);
-    const auto it = chosen_.find(shape);
-    if (it != chosen_.end()) return it->second;
-    return chosen_.emplace(shape, describe(queue, p, alignment)).first->second;
+  cublasStatus_t run(const CudaQueue& queue, const Chosen& chosen, const Operands& operands, bool accumulate) {
+    const float one = 1.0F;
+    const float beta = accumulate ? 1.0F : 0.0F;
+    return f_.matmul(handle_, chosen.desc, &one, operands.w, chosen.w, operands.x, chosen.x, &beta, operands.y,
+                     chosen.y, operands.y, chosen.y, &chosen.algorithm, queue.workspace,
+                     static_cast<size_t>(queue.workspace_bytes), queue.stream);
+  }
+
+  const Chosen& choose(const CudaQueue& queue, const Product& p, const Operands& operands) {
+    const uint32_t alignment = operands.alignment();
+    const Shape shape = shape_of(p, p.tokens, alignment);
+    if (const auto it = chosen_.find(shape); it != chosen_.end()) return it->second;
+    if (chosen_.size() >= most_shapes) forget();
+    Chosen made = describe(p);
+    const Shape kind = shape_of(p, rounded_up(p.tokens), alignment);
+    if (const auto it = best_.find(kind); it != best_.end()) {
+      made.algorithm = it->second;
+      cublasLtMatmulHeuristicResult_t result{};
+      if (f_.check(handle_, made.desc, made.w, made.x, made.y, made.y, &made.algorithm, &result) ==
+              CUBLAS_STATUS_SUCCESS &&
+          result.workspaceSize <= static_cast<size_t>(queue.workspace_bytes)) {
+        return chosen_.emplace(shape, made).first->second;
+      }
+    }
+    const auto proposed = propose(queue, made, alignment);
+    made.algorithm = proposed.front();
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(queue.stream, &capturing), "capture");
+    if (capturing != cudaStreamCaptureStatusNone) {
+      return replace_untimed(made);
+    }
+    made.algorithm = fastest(queue, p, made, operands, proposed);
+    best_.insert_or_assign(kind, made.algorithm);
+    return chosen_.emplace(shape, made).first->second;
+  }
+
+  /// Not kept under its shape: once this kind of product has been timed, later captures find the best.
+  const Chosen& replace_untimed(const Chosen& made) {
+    destroy(untimed_);
+    untimed_ = made;
+    return untimed_;
+  }
+
+  void destroy(const Chosen& chosen) {
+    if (chosen.desc == nullptr) return;
+    f_.layout_destroy(chosen.w);
+    f_.layout_destroy(chosen.x);
+    f_.layout_destroy(chosen.y);
+    f_.desc_destroy(chosen.desc);
+  }
+  void forget() {
+    for (const auto& [shape, chosen] : chosen_) destroy(chosen);
+    chosen_.clear();
   }
 
   /// The library's matrices are columns first: y^T [rows, tokens] = (w^T)^T [rows, cols] x^T [cols, tokens].
-  Chosen describe(const CudaQueue& queue, const Product& p, uint32_t alignment) {
+  Chosen describe(const Product& p) {
     Chosen made;
     require(f_.desc_create(&made.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "description");
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -136,11 +205,11 @@ class CublasLt final : public Blas {
     require(f_.layout_create(&made.w, type_of(p.type), cols, rows, p.cols), "description");
     require(f_.layout_create(&made.x, type_of(p.type), cols, tokens, p.x_stride), "description");
     require(f_.layout_create(&made.y, type_of(p.result), rows, tokens, p.y_stride), "description");
-    made.algorithm = best_algorithm(queue, made, alignment);
     return made;
   }
 
-  cublasLtMatmulAlgo_t best_algorithm(const CudaQueue& queue, const Chosen& made, uint32_t alignment) {
+  /// The likely best first.
+  std::vector<cublasLtMatmulAlgo_t> propose(const CudaQueue& queue, const Chosen& made, uint32_t alignment) {
     cublasLtMatmulPreference_t preference = nullptr;
     require(f_.preference_create(&preference), "preference");
     const auto workspace = static_cast<uint64_t>(queue.workspace_bytes);
@@ -151,20 +220,58 @@ class CublasLt final : public Blas {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       require(f_.preference_set(preference, operand, &alignment, sizeof alignment), "preference");
     }
-    cublasLtMatmulHeuristicResult_t result{};
+    std::array<cublasLtMatmulHeuristicResult_t, proposals> results{};
     int found = 0;
     const cublasStatus_t status =
-        f_.heuristic(handle_, made.desc, made.w, made.x, made.y, made.y, preference, 1, &result, &found);
+        f_.heuristic(handle_, made.desc, made.w, made.x, made.y, made.y, preference, proposals, results.data(), &found);
     f_.preference_destroy(preference);
     require(status, "choice of an algorithm");
     if (found == 0) throw DeviceLost{"cuBLASLt has no algorithm for a product"};
-    return result.algo;
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<size_t>(i)].algo);
+    return algorithms;
+  }
+
+  /// Runs every proposal a few times, into memory of its own; without such memory the first one is taken.
+  cublasLtMatmulAlgo_t fastest(const CudaQueue& queue, const Product& p, Chosen made, Operands operands,
+                               const std::vector<cublasLtMatmulAlgo_t>& proposed) {
+    cublasLtMatmulAlgo_t best = proposed.front();
+    const int64_t bytes = p.tokens * p.y_stride * dtype_bytes(p.result);
+    if (proposed.size() == 1 || cudaMalloc(&operands.y, static_cast<size_t>(bytes)) != cudaSuccess) {
+      cudaGetLastError();
+      return best;
+    }
+    cudaEvent_t begin = nullptr;
+    cudaEvent_t end = nullptr;
+    check(cudaEventCreate(&begin), "event");
+    check(cudaEventCreate(&end), "event");
+    float least_ms = std::numeric_limits<float>::max();
+    for (const cublasLtMatmulAlgo_t& algorithm : proposed) {
+      made.algorithm = algorithm;
+      if (run(queue, made, operands, false) != CUBLAS_STATUS_SUCCESS) continue;  // also loads it
+      check(cudaEventRecord(begin, queue.stream), "event");
+      for (int i = 0; i < 4; ++i) require(run(queue, made, operands, false), "product");
+      check(cudaEventRecord(end, queue.stream), "event");
+      check(cudaEventSynchronize(end), "product");
+      float ms = 0.0F;
+      check(cudaEventElapsedTime(&ms, begin, end), "event");
+      if (ms < 0.97F * least_ms) {
+        least_ms = ms;
+        best = algorithm;
+      }
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    cudaFree(operands.y);
+    return best;
   }
 
   Functions f_;
   cublasLtHandle_t handle_;
   std::mutex mutex_;
   std::map<Shape, Chosen> chosen_;
+  std::map<Shape, cublasLtMatmulAlgo_t> best_;
+  Chosen untimed_;
 };
 
 }  // namespace
