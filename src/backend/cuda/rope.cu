@@ -61,8 +61,9 @@ __global__ void __launch_bounds__(threads) rotate(T* x, const float* table, Shap
   load_floats(cosines, table);
   load_floats(sines, table + shape.pairs);
   if constexpr (interleaved) {
+    constexpr int at_once = width == 1 ? 1 : 2 * width;
     float values[2 * width];
-    load_floats(values, x + 2 * pair);
+    load_floats<at_once>(values, x + 2 * pair);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const float a = values[2 * i];
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(threads) rotate(T* x, const float* table, Shap
       values[2 * i] = a * cosines[i] - b * sines[i];
       values[2 * i + 1] = b * cosines[i] + a * sines[i];
     }
-    store_floats(x + 2 * pair, values);
+    store_floats<at_once>(x + 2 * pair, values);
   } else {
     float first[width];
     float second[width];

@@ -1,6 +1,7 @@
 // Several neighbouring values of a type as floats: one load or store of up to 16 bytes.
 #pragma once
 
+#include <climits>
 #include <initializer_list>
 
 #include "backend/cuda/floats.h"
@@ -29,10 +30,14 @@ struct alignas(sizeof(T) * count) Packet {
   T v[count];
 };
 
-/// `count` values from an address that is a multiple of their size, at most 16 bytes at a time.
+/// How many of `count` values are loaded together.
 template <int count, typename T>
+inline constexpr int vector_part = count < vector_of<T> ? count : vector_of<T>;
+
+/// `count` values; `at_once` of them, at most 16 bytes, begin at multiples of their size.
+template <int at_once = INT_MAX, int count, typename T>
 __device__ __forceinline__ void load_floats(float (&to)[count], const T* from) {
-  constexpr int part = count < vector_of<T> ? count : vector_of<T>;
+  constexpr int part = at_once < vector_part<count, T> ? at_once : vector_part<count, T>;
 #pragma unroll
   for (int i = 0; i < count; i += part) {
     const auto packet = *reinterpret_cast<const Packet<T, part>*>(from + i);
@@ -41,9 +46,9 @@ __device__ __forceinline__ void load_floats(float (&to)[count], const T* from) {
   }
 }
 
-template <int count, typename T>
+template <int at_once = INT_MAX, int count, typename T>
 __device__ __forceinline__ void store_floats(T* to, const float (&from)[count]) {
-  constexpr int part = count < vector_of<T> ? count : vector_of<T>;
+  constexpr int part = at_once < vector_part<count, T> ? at_once : vector_part<count, T>;
 #pragma unroll
   for (int i = 0; i < count; i += part) {
     Packet<T, part> packet;
