@@ -31,11 +31,13 @@ struct BenchOptions {
   bool json = false;
 };
 
-/// Time per kind of kernel.
+/// Time per kind of kernel, each alone: what a device overlaps is not seen.
 class OperationTimes final : public Trace {
  public:
+  void watch(Device& device) { device_ = &device; }
   void begin(const char*) override { start_us_ = now_us(); }
   void end(const char* kernel) override {
+    if (device_ != nullptr) device_->wait();
     auto& [count, us] = times_[kernel];
     ++count;
     us += now_us() - start_us_;
@@ -52,6 +54,7 @@ class OperationTimes final : public Trace {
   }
 
  private:
+  Device* device_ = nullptr;
   int64_t start_us_ = 0;
   std::map<std::string, std::pair<int64_t, int64_t>> times_;
 };
@@ -206,7 +209,7 @@ void print_row(const BenchOptions& options, const char* what, const std::string&
 /// Before the model is there: a GPU's measurement wants memory.
 Result<MachineLimits> limits_of(const BenchOptions& options) {
   if (options.instance.device != "cpu") {
-    auto gpu = make_device(DeviceKind::cuda, {});
+    auto gpu = make_device(DeviceKind::cuda, {.batch_invariant = false});
     if (gpu.ok()) return measure_gpu_limits(**gpu);
     if (options.instance.device == "cuda") return std::move(gpu).error();
   }
@@ -256,6 +259,7 @@ int measure(BenchOptions& options) {
                (*instance)->checkpoint->path(), (*instance)->device->description(), seconds_since(start),
                limits->read_bytes_per_second * 1e-9, limits->flops_per_second * 1e-9);
   }
+  operations.watch(*(*instance)->device);
   const Status done = measure_all(**instance, options, *limits, operations);
   return done.ok() ? 0 : fail(done.error().message);
 }

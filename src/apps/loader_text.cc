@@ -1,5 +1,7 @@
 #include "apps/loader_text.h"
 
+#include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
 #include <utility>
 
@@ -30,12 +32,25 @@ Result<Json> read_json_if_there(const std::string& path) {
 
 Result<std::shared_ptr<const Tokenizer>> from_files(const std::string& directory) {
   const std::string path = directory + "/tokenizer.json";
-  if (!file_exists(path)) {
-    return Error{fmt::format("{}: there is no tokenizer.json; name one with --tokenizer", directory)};
-  }
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, max_text_bytes));
+  const std::string sentence_piece = directory + "/tokenizer.model";
   ASSIGN_OR_RETURN(const Json config, read_json_if_there(directory + "/tokenizer_config.json"));
-  return about(path, Tokenizer::from_json(text, config));
+  if (file_exists(path)) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(path, max_text_bytes));
+    return about(path, Tokenizer::from_json(text, config));
+  }
+  if (file_exists(sentence_piece)) {
+    ASSIGN_OR_RETURN(const std::string model, read_file(sentence_piece, max_text_bytes));
+    return about(sentence_piece, Tokenizer::from_sentence_piece(model, config));
+  }
+  return Error{
+      fmt::format("{}: there is no tokenizer.json and no tokenizer.model; name one with --tokenizer", directory)};
+}
+
+/// "Phi 3 Mini", "phi-3.5-mini-instruct", ...
+bool is_phi_3(std::string name) {
+  std::erase_if(name, [](char c) { return c == ' ' || c == '-' || c == '_'; });
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name.find("phi3") != std::string::npos;
 }
 
 Result<std::shared_ptr<const Tokenizer>> from_vocabulary(const Checkpoint& checkpoint) {
@@ -56,9 +71,18 @@ Result<std::shared_ptr<const Tokenizer>> from_vocabulary(const Checkpoint& check
   vocabulary.eom = stored->eom;
   vocabulary.unknown = stored->unknown;
   vocabulary.padding = stored->padding;
+  vocabulary.separator = stored->separator;
+  vocabulary.cls = stored->cls;
+  vocabulary.mask = stored->mask;
   vocabulary.add_bos = stored->add_bos;
   vocabulary.add_eos = stored->add_eos;
+  vocabulary.add_separator = stored->add_separator;
   vocabulary.add_space_prefix = stored->add_space_prefix;
+  vocabulary.remove_extra_spaces = stored->remove_extra_spaces;
+  vocabulary.lowercase = stored->lowercase;
+  vocabulary.strip_accents = stored->strip_accents;
+  vocabulary.charsmap = std::move(stored->charsmap);
+  vocabulary.is_phi_3 = is_phi_3(stored->name);
   return about(checkpoint.path(), Tokenizer::from_gguf(std::move(vocabulary)));
 }
 
@@ -107,8 +131,13 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const Checkpoint& checkp
   }
   if (is_directory(other)) return from_files(other);
   if (other == "tokenizer.json" || other.ends_with("/tokenizer.json")) return from_files(directory_of(other));
+  if (other.ends_with(".model")) {
+    ASSIGN_OR_RETURN(const std::string model, read_file(other, max_text_bytes));
+    return about(other, Tokenizer::from_sentence_piece(model, Json()));
+  }
   if (!other.ends_with(".gguf")) {
-    return Error{fmt::format("{}: a tokenizer is a tokenizer.json, a directory that has one, or a .gguf file", other)};
+    return Error{
+        fmt::format("{}: a tokenizer is a tokenizer.json or .model, a directory that has one, or a .gguf file", other)};
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> file, Checkpoint::open(other));
   return from_vocabulary(*file);
