@@ -61,8 +61,11 @@ Status read_ids(const Gguf& gguf, StoredVocabulary& vocabulary) {
     std::string_view name;
     std::optional<int32_t>* id;
   };
-  const Id ids[] = {{"bos", &vocabulary.bos}, {"eos", &vocabulary.eos},         {"eot", &vocabulary.eot},
-                    {"eom", &vocabulary.eom}, {"unknown", &vocabulary.unknown}, {"padding", &vocabulary.padding}};
+  const Id ids[] = {{"bos", &vocabulary.bos},         {"eos", &vocabulary.eos},
+                    {"eot", &vocabulary.eot},         {"eom", &vocabulary.eom},
+                    {"unknown", &vocabulary.unknown}, {"padding", &vocabulary.padding},
+                    {"cls", &vocabulary.cls},         {"mask", &vocabulary.mask},
+                    {"seperator", &vocabulary.separator}};  // the format's own spelling
   for (const Id& id : ids) {
     const std::string name = key(fmt::format("{}_token_id", id.name));
     ASSIGN_OR_RETURN(const auto value, gguf.integer(name));
@@ -71,6 +74,24 @@ Status read_ids(const Gguf& gguf, StoredVocabulary& vocabulary) {
       return gguf.refuse(name, fmt::format("is {}, but there are {} tokens", *value, vocabulary.tokens.size()));
     }
     *id.id = static_cast<int32_t>(*value);
+  }
+  return {};
+}
+
+Status read_flags(const Gguf& gguf, StoredVocabulary& vocabulary) {
+  struct Flag {
+    std::string_view name;
+    std::optional<bool>* value;
+  };
+  const Flag flags[] = {{"add_bos_token", &vocabulary.add_bos},
+                        {"add_eos_token", &vocabulary.add_eos},
+                        {"add_sep_token", &vocabulary.add_separator},
+                        {"add_space_prefix", &vocabulary.add_space_prefix},
+                        {"remove_extra_whitespaces", &vocabulary.remove_extra_spaces},
+                        {"normalizer.lowercase", &vocabulary.lowercase},
+                        {"normalizer.strip_accents", &vocabulary.strip_accents}};
+  for (const Flag& flag : flags) {
+    ASSIGN_OR_RETURN(*flag.value, gguf.boolean(key(flag.name)));
   }
   return {};
 }
@@ -93,9 +114,11 @@ Result<std::optional<StoredVocabulary>> gguf_vocabulary(const Gguf& gguf) {
   TRY(read_tokens(gguf, vocabulary));
   TRY(read_tables(gguf, vocabulary));
   TRY(read_ids(gguf, vocabulary));
-  ASSIGN_OR_RETURN(vocabulary.add_bos, gguf.boolean(key("add_bos_token")));
-  ASSIGN_OR_RETURN(vocabulary.add_eos, gguf.boolean(key("add_eos_token")));
-  ASSIGN_OR_RETURN(vocabulary.add_space_prefix, gguf.boolean(key("add_space_prefix")));
+  ASSIGN_OR_RETURN(const auto general_name, gguf.string("general.name"));
+  vocabulary.name = general_name.value_or("");
+  ASSIGN_OR_RETURN(const auto charsmap, gguf.integers(key("precompiled_charsmap")));
+  for (const int64_t byte : charsmap.value_or(std::vector<int64_t>())) vocabulary.charsmap += static_cast<char>(byte);
+  TRY(read_flags(gguf, vocabulary));
   return std::optional(std::move(vocabulary));
 }
 

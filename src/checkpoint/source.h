@@ -32,8 +32,11 @@ struct StoredVocabulary {
   std::vector<std::string> tokens, merges;
   std::vector<float> scores;
   std::vector<int32_t> types;
-  std::optional<int32_t> bos, eos, eot, eom, unknown, padding;
-  std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::string charsmap;  // precompiled_charsmap
+  std::string name;      // general.name
+  std::optional<int32_t> bos, eos, eot, eom, unknown, padding, separator, cls, mask;
+  std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_spaces;
+  std::optional<bool> lowercase, strip_accents;  // of tokenizer.ggml.normalizer
 };
 
 enum class CheckpointKind : uint8_t { gguf, safetensors };

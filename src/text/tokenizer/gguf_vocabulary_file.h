@@ -90,6 +90,7 @@ class GgufVocabularyFile {
       list.resize(bytes.size() / 4);
       std::memcpy(list.data(), bytes.data(), list.size() * 4);
     };
+    if (key == "tokenizer.ggml.precompiled_charsmap") vocabulary_.charsmap = bytes;
     if (key == "tokenizer.ggml.scores") copy(vocabulary_.scores);
     if (key == "tokenizer.ggml.token_type") copy(vocabulary_.types);
   }
@@ -101,6 +102,10 @@ class GgufVocabularyFile {
     if (key == "tokenizer.ggml.eot_token_id") vocabulary_.eot = id;
     if (key == "tokenizer.ggml.unknown_token_id") vocabulary_.unknown = id;
     if (key == "tokenizer.ggml.padding_token_id") vocabulary_.padding = id;
+    if (key == "tokenizer.ggml.seperator_token_id") vocabulary_.separator = id;
+    if (key == "tokenizer.ggml.cls_token_id") vocabulary_.cls = id;
+    if (key == "tokenizer.ggml.mask_token_id") vocabulary_.mask = id;
+    if (key == "tokenizer.ggml.remove_extra_whitespaces") vocabulary_.remove_extra_spaces = bits != 0;
     if (key == "tokenizer.ggml.add_bos_token") vocabulary_.add_bos = bits != 0;
     if (key == "tokenizer.ggml.add_eos_token") vocabulary_.add_eos = bits != 0;
     if (key == "tokenizer.ggml.add_space_prefix") vocabulary_.add_space_prefix = bits != 0;
