@@ -1,5 +1,6 @@
 #include "text/pattern/pattern.h"
 
+#include <array>
 #include <string>
 
 #include "text/pattern/scanners.h"
@@ -48,9 +49,16 @@ class Scanned final : public Pattern {
 
 class Characters final : public Pattern {
  public:
-  explicit Characters(bool (*belongs)(char32_t)) : belongs_(belongs) {}
+  explicit Characters(bool (*belongs)(char32_t)) : belongs_(belongs) {
+    for (size_t c = 0; c < ascii_.size(); ++c) ascii_[c] = belongs(static_cast<char32_t>(c));
+  }
   Status find_all(std::string_view text, std::vector<Span>& matches) const override {
     for (uint32_t at = 0; at < text.size();) {
+      if (const auto byte = static_cast<unsigned char>(text[at]); byte < ascii_.size()) {
+        if (ascii_[byte]) matches.push_back({at, at + 1});
+        ++at;
+        continue;
+      }
       const Character character = decode_utf8(text.data() + at);
       if (belongs_(character.code)) matches.push_back({at, at + character.length});
       at += character.length;
@@ -60,6 +68,7 @@ class Characters final : public Pattern {
 
  private:
   bool (*belongs_)(char32_t);
+  std::array<bool, 128> ascii_{};
 };
 
 }  // namespace

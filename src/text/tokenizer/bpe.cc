@@ -73,6 +73,9 @@ Bpe::Bpe(const Vocabulary& vocabulary, const BpeOptions& options, size_t merges)
 Bpe::Bpe(const Vocabulary& vocabulary, const BpeOptions& options, const std::vector<float>& scores)
     : Bpe(vocabulary, options, 0) {
   pairs_.clear();
+  for (int32_t id = 0; id < vocabulary.size(); ++id) {
+    longest_token_ = std::max(longest_token_, vocabulary.key(id).size());
+  }
   order_.reserve(scores.size());
   std::ranges::transform(scores, std::back_inserter(order_), order_of);
   CHECK(order_.size() == static_cast<size_t>(vocabulary.size()));
@@ -125,7 +128,6 @@ void Bpe::learn_neighbours() {
   neighbours_.resize(neighbour_bits / 64);
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {
     const std::string_view text = vocabulary_.text(id);
-    longest_token_ = std::max(longest_token_, text.size());
     char32_t left = 0;
     for (size_t at = 0; at < text.size();) {
       const Character right = decode_utf8(text.data() + at);

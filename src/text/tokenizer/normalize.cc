@@ -1,6 +1,7 @@
 #include "text/tokenizer/normalize.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <optional>
 #include <span>
@@ -27,15 +28,20 @@ class UnicodeForm final : public Normalization {
 
   Status apply(std::string& text) const override {
     if (is_stable(text)) return {};
-    std::vector<utf8proc_int32_t> codes = decompose(text);
-    order_marks(codes);
-    if (compose_) {
-      const auto count = utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), options_);
-      if (count < 0) return Error{utf8proc_errmsg(count)};
-      codes.resize(static_cast<size_t>(count));
+    std::string out;
+    out.reserve(text.size() + text.size() / 4);
+    const auto ascii = [&text](size_t at) { return static_cast<unsigned char>(text[at]) < 0x80; };
+    for (size_t at = 0; at < text.size();) {
+      size_t begin = at;
+      while (begin < text.size() && ascii(begin)) ++begin;
+      size_t end = begin;
+      while (end < text.size() && !ascii(end)) ++end;
+      if (begin > at && end > begin) --begin;  // a mark may join the character before it
+      out.append(text, at, begin - at);
+      if (end > begin) TRY(append_changed(out, std::string_view(text).substr(begin, end - begin)));
+      at = end;
     }
-    text.clear();
-    for (const utf8proc_int32_t code : codes) append_utf8(text, static_cast<char32_t>(code));
+    text = std::move(out);
     return {};
   }
 
@@ -53,6 +59,18 @@ class UnicodeForm final : public Normalization {
       at += character.length;
     }
     return true;
+  }
+
+  Status append_changed(std::string& out, std::string_view text) const {
+    std::vector<utf8proc_int32_t> codes = decompose(text);
+    order_marks(codes);
+    if (compose_) {
+      const auto count = utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), options_);
+      if (count < 0) return Error{utf8proc_errmsg(count)};
+      codes.resize(static_cast<size_t>(count));
+    }
+    for (const utf8proc_int32_t code : codes) append_utf8(out, static_cast<char32_t>(code));
+    return {};
   }
 
   std::vector<utf8proc_int32_t> decompose(std::string_view text) const {
@@ -103,16 +121,27 @@ class UnicodeForm final : public Normalization {
   bool compatible_;
 };
 
-/// Each character by itself becomes something else.
+/// Each character by itself becomes something else; one of ASCII at most one of ASCII.
 class PerCharacter final : public Normalization {
  public:
   using Change = void (*)(std::string& out, char32_t code);
-  explicit PerCharacter(Change change) : change_(change) {}
+  explicit PerCharacter(Change change) : change_(change) {
+    for (size_t c = 0; c < ascii_.size(); ++c) {
+      std::string changed;
+      change(changed, static_cast<char32_t>(c));
+      ascii_[c] = changed.empty() ? dropped : changed[0];
+    }
+  }
 
   Status apply(std::string& text) const override {
     std::string out;
     out.reserve(text.size());
     for (size_t at = 0; at < text.size();) {
+      if (const auto byte = static_cast<unsigned char>(text[at]); byte < ascii_.size()) {
+        if (ascii_[byte] != dropped) out += ascii_[byte];
+        ++at;
+        continue;
+      }
       const Character character = decode_utf8(text.data() + at);
       change_(out, character.code);
       at += character.length;
@@ -122,7 +151,9 @@ class PerCharacter final : public Normalization {
   }
 
  private:
+  static constexpr char dropped = '\xFF';
   Change change_;
+  std::array<char, 128> ascii_{};  // what becomes of them
 };
 
 void append_lowercase(std::string& out, char32_t code) {

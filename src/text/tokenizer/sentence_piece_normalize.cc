@@ -26,10 +26,12 @@ class SentencePieceNormalization final : public Normalization {
     const bool add_before = rules_.add_prefix && !rules_.spaces_follow_words;
     bool started = !merge;
     bool after_space = merge;
+    bool has_content = !merge && !text.empty();  // though it may come to nothing
     if (started && !text.empty() && add_before) out += space_;
     for (size_t at = 0; at < text.size();) {
       const Part part = next(text, at);
       at += part.length;
+      has_content = has_content || part.text != " ";
       std::string_view added = part.text;
       while (after_space && added.starts_with(' ')) added.remove_prefix(1);
       if (added.empty()) continue;
@@ -39,7 +41,7 @@ class SentencePieceNormalization final : public Normalization {
       after_space = merge && added.ends_with(' ');
     }
     while (merge && out.ends_with(space_)) out.resize(out.size() - space_.size());
-    if (rules_.add_prefix && rules_.spaces_follow_words && started && !text.empty()) out += space_;
+    if (rules_.add_prefix && rules_.spaces_follow_words && has_content) out += space_;
     text = std::move(out);
     return {};
   }
