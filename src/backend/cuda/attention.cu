@@ -47,12 +47,15 @@ bool direct_queries(const Tensor& q, const PagedKv& kv) {
   return q.dtype == kv.dtype && reinterpret_cast<uintptr_t>(q.data) % 16 == 0 && q.strides[0] % chunk_dims == 0;
 }
 
-/// Whether some segment may be a prompt, and the kernel for prompts does it.
-bool has_prompts(const Queue& queue, const Tensor& q, const PagedKv& kv, const Segments& segments, int heads) {
+/// Whether some segment may be a prompt.
+bool has_prompts(const Tensor& q, const PagedKv& kv, const Segments& segments, int heads) {
+  return q.dims[0] != segments.rows.dims[0] && q.dims[0] * (heads / kv.heads) > max_short_rows;
+}
+
+/// Whether warpgroup instructions do prompts of this kind, where queries are direct.
+bool on_warpgroups(const Queue& queue, const PagedKv& kv) {
   static const bool run = prompt_kernels_run();
-  const bool size = kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256;
-  return run && size && !queue.batch_invariant && q.dtype == kv.dtype && q.dims[0] != segments.rows.dims[0] &&
-         q.dims[0] * (heads / kv.heads) > max_short_rows;
+  return run && !queue.batch_invariant && (kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256);
 }
 
 void attention_scratch(Queue queue, Tensor q, const PagedKv& kv, const Segments& segments,
@@ -61,7 +64,7 @@ void attention_scratch(Queue queue, Tensor q, const PagedKv& kv, const Segments&
   if (!on_matrix_units(q, kv)) return;
   const int64_t slot = tile_rows * (rounded_dims(kv.head_dim) + 2) * sizeof(float);
   bytes = slots_of(queue, q, kv, segments, params.heads) * slot;
-  if (has_prompts(queue, q, kv, segments, params.heads)) {
+  if (has_prompts(q, kv, segments, params.heads) && on_warpgroups(queue, kv)) {
     bytes = std::max(bytes, prompt_scratch_bytes(queue, kv.head_dim));
   }
 }
@@ -73,7 +76,7 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
   const int dims = rounded_dims(kv.head_dim);
   const bool f16 = kv.dtype == Dtype::f16;
   const bool direct = direct_queries(q, kv);
-  const bool prompts = direct && has_prompts(queue, q, kv, segments, params.heads);
+  const bool prompts = has_prompts(q, kv, segments, params.heads);
   const SplitCall split{.call = AttentionCall(out, q, kv, segments, params),
                         .partials = reinterpret_cast<float*>(scratch),
                         .slots = slots_of(queue, q, kv, segments, params.heads),
@@ -81,7 +84,11 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
                         .blocks = blocks_of(queue, dims),
                         .short_rows = prompts ? max_short_rows : std::numeric_limits<int>::max(),
                         .direct_queries = direct};
-  if (prompts) f16 ? launch_prompts_f16(queue, split) : launch_prompts_bf16(queue, split);
+  if (prompts && direct && on_warpgroups(queue, kv)) {
+    f16 ? launch_prompts_f16(queue, split) : launch_prompts_bf16(queue, split);
+  } else if (prompts) {
+    f16 ? launch_rows_f16(queue, split, dims) : launch_rows_bf16(queue, split, dims);
+  }
   if (prompts && segments.rows.dims[0] == 1) return;
   f16 ? launch_split_f16(queue, split, dims) : launch_split_bf16(queue, split, dims);
 }

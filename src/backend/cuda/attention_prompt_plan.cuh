@@ -77,6 +77,7 @@ struct PromptShare {
   int64_t end = 0;
   int quantum = 0;  // keys
   int short_rows = 0;
+  bool cuts = true;  // else a lane is all of the block's in whose share it begins
 
   __device__ __forceinline__ int owner(int64_t at) const { return static_cast<int>(((at + 1) * blocks - 1) / total); }
   __device__ __forceinline__ int first_owner(const Passage& passage) const { return owner(passage.lane_at); }
@@ -110,7 +111,7 @@ struct PromptShare {
     passage.first = call.sight.first_key(max(0, call.spans.positions[first_token]));
     passage.end = call.sight.end_key(last, prompt.last);
     const int64_t from = max(begin, passage.lane_at) - passage.lane_at;
-    const int64_t to = min(end - passage.lane_at, passage.lane_cost);
+    const int64_t to = cuts ? min(end - passage.lane_at, passage.lane_cost) : passage.lane_cost;
     passage.begins = from == 0;
     passage.ends = to == passage.lane_cost;
     const int quanta_at = passage.first / quantum;
@@ -174,7 +175,7 @@ __device__ bool begin_share(PromptShare& share, Passage& passage, const Attentio
   passage.tile = low;
   passage.lane_at = head_at + passage.prompt.cost(low);
   share.enter(passage, call);
-  return true;
+  return share.cuts || passage.begins || share.advance(passage, call);
 }
 #endif
 

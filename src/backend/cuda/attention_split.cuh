@@ -28,6 +28,13 @@ struct SplitShape {
 };
 
 #ifdef __CUDACC__
+/// Where a query row of a kv head begins in a tensor of this stride.
+__device__ __forceinline__ int64_t row_begin(const AttentionCall& call, int first_token, int kv_head, int row,
+                                             int64_t stride) {
+  const int64_t token = first_token + row / call.group;
+  return token * stride + (kv_head * call.group + row % call.group) * call.pages.head_dim;
+}
+
 /// The sums of one row as a warp holds them for merging: four columns for each lane.
 template <int dims>
 struct RowPart {
@@ -64,29 +71,23 @@ struct RowPart {
     if (threadIdx.x % 32 == 0) *reinterpret_cast<float2*>(sums) = make_float2(maximum, total);
   }
 
-  /// Adds the sums of later keys; always in the same arithmetic.
+  /// Adds the sums of later keys.
   __device__ __forceinline__ void fold(const RowPart& later) {
-    const float best = fmaxf(maximum, later.maximum);
-    const float base = best == -INFINITY ? 0.0F : best;
-    const float scale = power_of_two(maximum - base);
-    const float later_scale = power_of_two(later.maximum - base);
-    maximum = best;
-    total = __fmaf_rn(later.total, later_scale, __fmul_rn(total, scale));
+    const Rescale rescale(maximum, later.maximum);
+    maximum = rescale.maximum;
+    total = rescale.add(total, later.total);
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
-      values[part].x = __fmaf_rn(later.values[part].x, later_scale, __fmul_rn(values[part].x, scale));
-      values[part].y = __fmaf_rn(later.values[part].y, later_scale, __fmul_rn(values[part].y, scale));
-      values[part].z = __fmaf_rn(later.values[part].z, later_scale, __fmul_rn(values[part].z, scale));
-      values[part].w = __fmaf_rn(later.values[part].w, later_scale, __fmul_rn(values[part].w, scale));
+      values[part].x = rescale.add(values[part].x, later.values[part].x);
+      values[part].y = rescale.add(values[part].y, later.values[part].y);
+      values[part].z = rescale.add(values[part].z, later.values[part].z);
+      values[part].w = rescale.add(values[part].w, later.values[part].w);
     }
   }
 
   /// The result of the row: weighted values over the sum of weights.
   __device__ __forceinline__ void write(const AttentionCall& call, const Piece& piece, int row) const {
-    const int number = piece.first_row() + row;
-    const int64_t token = piece.span.begin + number / call.group;
-    const int head = piece.head() * call.group + number % call.group;
-    const int64_t at = token * call.out_stride + head * call.pages.head_dim;
+    const int64_t at = row_begin(call, piece.span.begin, piece.head(), piece.first_row() + row, call.out_stride);
     const float factor = total > 0.0F ? 1.0F / total : 0.0F;
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
@@ -143,6 +144,25 @@ struct Walk {
   }
 };
 
+/// A warp copies one of dims / 16 parts of a unit: rows [first, end), and zeros for the others.
+template <typename T, int dims>
+__device__ __forceinline__ void copy_part(unsigned to, const T* from, int part, int head_dim, int first, int end) {
+  const int lane = threadIdx.x % 32;
+  const int row = lane / 8 + part % 4 * 4;
+  bool real = row >= first && row < end;
+  const T* source = from + (lane + 32 * part) * chunk_dims;
+  if (head_dim != dims) {
+    const int panel = part / 4;
+    const int width = min(panel_dims, head_dim - panel * panel_dims);
+    if (width < panel_dims) {
+      const int dim = (lane % 8 ^ row % 8) * chunk_dims;
+      real = real && dim < width;
+      source = from + panel * panel_dims * unit_keys + row * width + dim;
+    }
+  }
+  copy_chunk(to + (lane + 32 * part) * 16, real ? source : from, real);
+}
+
 /// Brings the blocks of a walk into a warp's ring of stages.
 template <typename T, typename Shape>
 class Loader {
@@ -196,26 +216,9 @@ class Loader {
     return seen ? table_[key / pages_.page_tokens] : 0;
   }
 
-  /// Rows [first, end) of a unit; zeros for the others.
   __device__ __forceinline__ void copy_unit(unsigned to, const T* from, int first, int end) const {
-    const int lane = threadIdx.x % 32;
-    const bool full = pages_.head_dim == Shape::dims;
 #pragma unroll
-    for (int i = 0; i < Shape::dims / 16; ++i) {
-      const int row = lane / 8 + i % 4 * 4;
-      bool real = row >= first && row < end;
-      const T* source = from + (lane + 32 * i) * chunk_dims;
-      if (!full) {
-        const int panel = i / 4;
-        const int width = min(panel_dims, pages_.head_dim - panel * panel_dims);
-        if (width < panel_dims) {
-          const int dim = (lane % 8 ^ row % 8) * chunk_dims;
-          real = real && dim < width;
-          source = from + panel * panel_dims * unit_keys + row * width + dim;
-        }
-      }
-      copy_chunk(to + (lane + 32 * i) * 16, real ? source : from, real);
-    }
+    for (int i = 0; i < Shape::dims / 16; ++i) copy_part<T, Shape::dims>(to, from, i, pages_.head_dim, first, end);
   }
 
   const Pages& pages_;
@@ -246,40 +249,40 @@ struct SplitMemory {
   }
 };
 
+/// Eight query values, as elements of T, go to shared memory; zeros if they are not real.
+template <typename T>
+__device__ __forceinline__ void load_query(const SplitCall& split, unsigned to, int64_t at, bool real) {
+  const auto* from = static_cast<const uint16_t*>(split.call.q) + (real ? at : 0);
+  if (split.direct_queries) return copy_chunk(to, from, real);
+  unsigned words[4] = {};
+#pragma unroll
+  for (int word = 0; word < 4; ++word) {
+    if (!real) continue;
+    float both[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      both[j] = split.call.activations == Dtype::f16 ? to_float(reinterpret_cast<const Half*>(from)[2 * word + j])
+                                                     : to_float(reinterpret_cast<const Bf16*>(from)[2 * word + j]);
+    }
+    words[word] = pack<T>(both[0], both[1]);
+  }
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+               "r"(words[3])
+               : "memory");
+}
+
 /// All threads: the query rows of a piece, zeros where there are none.
 template <typename T, int dims>
 __device__ __forceinline__ void load_queries(const SplitCall& split, const Piece& piece, unsigned to) {
   const AttentionCall& call = split.call;
   constexpr int row_chunks = dims / chunk_dims;
-#pragma unroll
   for (int i = threadIdx.x; i < tile_rows * row_chunks; i += plan_threads) {
     const int row = i / row_chunks;
-    const int dim = i % row_chunks * chunk_dims;
+    const int chunk = i % row_chunks;
     const int number = piece.first_row() + row;
-    const int64_t token = piece.span.begin + number / call.group;
-    const int head = piece.head() * call.group + number % call.group;
-    const bool real = number < piece.span.rows && dim < call.pages.head_dim;
-    const int64_t at = real ? token * call.q_stride + head * call.pages.head_dim + dim : 0;
-    const auto* from = static_cast<const uint16_t*>(call.q) + at;
-    const unsigned place = to + chunk_offset(row, i % row_chunks);
-    if (split.direct_queries) {
-      copy_chunk(place, from, real);
-      continue;
-    }
-    unsigned words[4] = {};
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      if (!real) continue;
-      float both[2];
-      for (int j = 0; j < 2; ++j) {
-        both[j] = call.activations == Dtype::f16 ? to_float(reinterpret_cast<const Half*>(from)[2 * word + j])
-                                                 : to_float(reinterpret_cast<const Bf16*>(from)[2 * word + j]);
-      }
-      words[word] = pack<T>(both[0], both[1]);
-    }
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(place), "r"(words[0]), "r"(words[1]), "r"(words[2]),
-                 "r"(words[3])
-                 : "memory");
+    const bool real = number < piece.span.rows && chunk * chunk_dims < call.pages.head_dim;
+    const int64_t at = row_begin(call, piece.span.begin, piece.head(), number, call.q_stride) + chunk * chunk_dims;
+    load_query<T>(split, to + chunk_offset(row, chunk), at, real);
   }
 }
 
@@ -400,16 +403,16 @@ class SplitBlock {
   /// Whether all other blocks that have a share of the piece's lane have saved their sums.
   __device__ bool arrived_last(const Piece& piece) {
     __shared__ bool last;
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
+      __threadfence();
       const int first = share_.owner(piece.lane_at);
       const int blocks = share_.owner(piece.lane_at + piece.span.quanta - 1) - first + 1;
       last = atomicAdd(split_.arrivals + first, 1U) == static_cast<unsigned>(blocks - 1);
       if (last) split_.arrivals[first] = 0;
+      __threadfence();
     }
     __syncthreads();
-    if (last) __threadfence();
     return last;
   }
 
@@ -419,7 +422,7 @@ class SplitBlock {
     const int64_t count = Shape::invariant ? int64_t{piece.span.quanta} * plan_warps : blocks;
     for (int row = threadIdx.x / 32; row < piece.rows(); row += plan_warps) {
       Part part;
-#pragma unroll 4
+#pragma unroll 8
       for (int64_t i = 0; i < count; ++i) {
         float* from;
         if (Shape::invariant) {

@@ -8,7 +8,7 @@ namespace quern::cuda {
 /// Keys whose sums are made from nothing in the batch-invariant mode, and merged in ascending order.
 inline constexpr int split_keys = 128;
 
-/// Segments of more query rows for each kv head are prompts, where there is a kernel for prompts.
+/// Segments of more query rows for each kv head are prompts.
 inline constexpr int max_short_rows = 64;
 
 /// A call and the memory for partial sums.
@@ -18,14 +18,17 @@ struct SplitCall {
   int64_t slots;
   unsigned* arrivals;  // [blocks], zero before and after
   int blocks;
-  int short_rows;       // segments with more query rows than this are left to the kernel for prompts
+  int short_rows;       // segments with more query rows than this are left to a kernel for prompts
   bool direct_queries;  // of the pages' type, and rows aligned to 16 bytes
 };
 
 /// `dims`: 64, 128 or 256, at least the head size.
 void launch_split_f16(Queue queue, const SplitCall& split, int dims);
 void launch_split_bf16(Queue queue, const SplitCall& split, int dims);
-/// The segments that are prompts; head sizes 64, 128 or 256, with direct queries, on sm_90a.
+/// The segments that are prompts.
+void launch_rows_f16(Queue queue, const SplitCall& split, int dims);
+void launch_rows_bf16(Queue queue, const SplitCall& split, int dims);
+/// The same, faster and not batch invariant; head sizes 64, 128 or 256, with direct queries, on sm_90a.
 bool prompt_kernels_run();
 int64_t prompt_scratch_bytes(const Queue& queue, int head_dim);
 void launch_prompts_f16(Queue queue, const SplitCall& split);

@@ -81,6 +81,23 @@ __device__ __forceinline__ unsigned chunk_offset(int row, int chunk) {
   return chunk / 8 * (unit_keys * 128) + row * 128 + (chunk % 8 ^ row % 8) * 16;
 }
 
+/// How sums over some keys and over later ones are added; in one arithmetic everywhere.
+struct Rescale {
+  float maximum;
+  float before;
+  float later;
+
+  __device__ __forceinline__ Rescale(float maximum_before, float maximum_later)
+      : maximum(fmaxf(maximum_before, maximum_later)) {
+    const float base = maximum == -INFINITY ? 0.0F : maximum;
+    before = power_of_two(maximum_before - base);
+    later = power_of_two(maximum_later - base);
+  }
+  __device__ __forceinline__ float add(float sum, float more) const {
+    return __fmaf_rn(more, later, __fmul_rn(sum, before));
+  }
+};
+
 /// Keys [first, end) that a row sees.
 struct RowSight {
   int first;
@@ -157,7 +174,7 @@ struct RowSums {
         const int at = key + part * 8 + column + i % 2;
         float score = scores[part][i];
         score = sight.softcap > 0.0F ? sight.softcap * 1.442695041F * fast_tanh(score * (sight.scale / sight.softcap))
-                                     : score * log_scale;
+                                     : __fmul_rn(score, log_scale);
         scores[part][i] = at >= rows[i / 2].first && at < rows[i / 2].end ? score : -INFINITY;
         best[i / 2] = fmaxf(best[i / 2], scores[part][i]);
       }
@@ -170,7 +187,7 @@ struct RowSums {
       base[row] = best[row] == -INFINITY ? 0.0F : best[row];
       const float rescale = power_of_two(maximum[row] - base[row]);
       maximum[row] = best[row];
-      total[row] *= rescale;
+      total[row] = __fmul_rn(total[row], rescale);
 #pragma unroll
       for (auto& part : values) {
         part[2 * row] *= rescale;
