@@ -40,10 +40,11 @@ void expect_within_bound(const std::vector<float>& values) {
 
 TEST(Formats, EncodeAndDecodeWithinTheBound) {
   for_each_format([]<typename Format>(Format) {
+    constexpr int reach = Format::id == FormatId::f8 ? 4 : 10;  // the exponents of f8 are few
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (int round = 0; round < 200; ++round) {
-      const float spread = std::exp2(static_cast<float>(round % 21 - 10));
+      const float spread = std::exp2(static_cast<float>(round % (2 * reach + 1) - reach));
       const float offset = static_cast<float>(round % 5 - 2) * spread;
       std::vector<float> values(Format::group);
       for (float& value : values) value = spread * normal(random) + offset;
@@ -78,7 +79,7 @@ TEST(Formats, SizesFitTheWords) {
     EXPECT_EQ(format_info(Format::id).data_bytes, Format::data_bytes);
     names.insert(Format::name);
   });
-  EXPECT_EQ(names.size(), 9U);
+  EXPECT_EQ(names.size(), 11U);
 }
 
 TEST(Half, EveryFloat16SurvivesBothWays) {
@@ -102,6 +103,46 @@ TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(f32_to_f16(0x1.8p-25F), 0x0001);
   EXPECT_EQ(f32_to_bf16(1.0F + 0x1p-8F), 0x3F80);
   EXPECT_EQ(f32_to_bf16(1.0F + 0x1.8p-7F), 0x3F82);
+}
+
+/// Every e4m3 value by its definition, ascending from 0.
+std::vector<double> e4m3_magnitudes() {
+  std::vector<double> values;
+  for (int bits = 0; bits < 0x7F; ++bits) {
+    const int exponent = bits >> 3;
+    const int mantissa = bits & 7;
+    values.push_back(exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10));
+  }
+  return values;
+}
+
+TEST(E4m3, MeansWhatItsDefinitionSays) {
+  const std::vector<double> values = e4m3_magnitudes();
+  for (size_t bits = 0; bits < values.size(); ++bits) {
+    const auto positive = static_cast<uint8_t>(bits);
+    EXPECT_EQ(static_cast<double>(e4m3_to_f32(positive)), values[bits]);
+    EXPECT_EQ(static_cast<double>(e4m3_to_f32(positive | 0x80U)), -values[bits]);
+    EXPECT_EQ(f32_to_e4m3(e4m3_to_f32(positive)), positive);
+    EXPECT_EQ(f32_to_e4m3(e4m3_to_f32(positive | 0x80U)), positive | 0x80U);
+  }
+  EXPECT_EQ(values.back(), 448.0);
+  EXPECT_TRUE(std::isnan(e4m3_to_f32(0x7F)));
+  EXPECT_TRUE(std::isnan(e4m3_to_f32(0xFF)));
+}
+
+TEST(E4m3, RoundsToNearestEvenAndSaturates) {
+  const std::vector<double> values = e4m3_magnitudes();
+  for (size_t bits = 0; bits + 1 < values.size(); ++bits) {
+    const auto middle = static_cast<float>((values[bits] + values[bits + 1]) / 2);
+    EXPECT_EQ(f32_to_e4m3(middle), bits % 2 == 0 ? bits : bits + 1);
+    EXPECT_EQ(f32_to_e4m3(std::nextafter(middle, 0.0F)), bits);
+    EXPECT_EQ(f32_to_e4m3(std::nextafter(middle, 500.0F)), bits + 1);
+  }
+  EXPECT_EQ(f32_to_e4m3(449.0F), 0x7E);
+  EXPECT_EQ(f32_to_e4m3(-1e30F), 0xFE);
+  EXPECT_EQ(f32_to_e4m3(INFINITY), 0x7E);
+  EXPECT_EQ(f32_to_e4m3(NAN) & 0x7F, 0x7F);
+  EXPECT_EQ(f32_to_e4m3(-0.0F), 0x80);
 }
 
 }  // namespace

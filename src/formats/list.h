@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "formats/float.h"
+#include "formats/fp8.h"
 #include "formats/q4_0.h"
 #include "formats/q4_1.h"
 #include "formats/q4_k.h"
@@ -17,7 +18,7 @@ namespace quern {
 
 template <typename... Formats>
 struct FormatList {};
-using AllFormats = FormatList<F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K>;
+using AllFormats = FormatList<F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, F8, F8_Block>;
 
 /// Calls visit(Format{}) for every format.
 template <typename Visit>

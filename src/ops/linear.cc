@@ -22,6 +22,7 @@ void linear_into(Exec& exec, Tensor y, Tensor x, const Matrix& matrix, bool accu
   CHECK(y.rank == 2 && y.dims[0] == x.dims[0] && y.dims[1] == matrix.rows && y.strides[1] == 1);
   CHECK(y.dtype == Dtype::f32 || (y.dtype == x.dtype && !accumulate));
   CHECK(!matrix.bias || matrix.bias.dims[0] == matrix.rows);
+  CHECK(!matrix.scale || matrix.scale.dims[0] == matrix.rows);
   if (x.dims[0] == 0) return;
   const Arena::Scope scope(exec.arena);
   int64_t bytes = 0;

@@ -14,14 +14,15 @@ struct Matrix {
   int32_t count = 0;
   int32_t rows = 0;  // of all parts
   int32_t cols = 0;
-  Tensor bias;  // [rows] f32, or none
+  Tensor bias;   // [rows] f32, or none
+  Tensor scale;  // [rows] f32 that the products are multiplied with, or none
 };
 
-/// y = x W^T + bias.   x: [tokens, cols] activations   y: [tokens, rows] activations
+/// y = scale * (x W^T) + bias.   x: [tokens, cols] activations   y: [tokens, rows] activations
 /// With a batch-invariant queue a token's result does not depend on the other tokens or on how many they are, bit by
 /// bit.
 Tensor linear(Exec& exec, Tensor x, const Matrix& matrix);
-/// The same into memory of the caller, activations or f32: y = x W^T + bias, or with `accumulate` y += x W^T + bias,
+/// The same into memory of the caller, activations or f32: y = scale * (x W^T) + bias, or with `accumulate` y += that,
 /// y f32 (a residual stream).
 void linear_into(Exec& exec, Tensor y, Tensor x, const Matrix& matrix, bool accumulate);
 

@@ -16,8 +16,9 @@ using testing::random_weight;
 using testing::RandomWeight;
 using testing::view;
 
-constexpr FormatId all_formats[] = {FormatId::f32,  FormatId::f16,  FormatId::bf16, FormatId::q4_0, FormatId::q4_1,
-                                    FormatId::q5_0, FormatId::q8_0, FormatId::q4_k, FormatId::q6_k};
+constexpr FormatId all_formats[] = {FormatId::f32,  FormatId::f16,  FormatId::bf16,    FormatId::q4_0,
+                                    FormatId::q4_1, FormatId::q5_0, FormatId::q8_0,    FormatId::q4_k,
+                                    FormatId::q6_k, FormatId::f8,   FormatId::f8_block};
 
 Matrix matrix_of(std::initializer_list<const RandomWeight*> parts) {
   Matrix matrix;
@@ -172,6 +173,38 @@ TEST(Linear, StacksPartsOfSeveralFormatsAndAddsTheBias) {
       expect_product(q, view(x, tokens, 256), y, 0, bias.data());
       expect_product(k, view(x, tokens, 256), y, 30, bias.data() + 30);
       expect_product(v, view(x, tokens, 256), y, 40, bias.data() + 40);
+    }
+  });
+}
+
+TEST(Linear, MultipliesRowsWithTheirScalesBeforeTheBias) {
+  at_every_level([] {
+    const RandomWeight q = random_weight(FormatId::f8, 37, 256, 1);
+    const RandomWeight k = random_weight(FormatId::bf16, 20, 256, 2);
+    Matrix matrix = matrix_of({&q, &k});
+    std::vector<float> scale = random_floats(57, 3);
+    std::vector<float> bias = random_floats(57, 4);
+    const auto vector = [](std::vector<float>& from) {
+      return Tensor::dense(reinterpret_cast<std::byte*>(from.data()), Dtype::f32, static_cast<int32_t>(from.size()));
+    };
+    for (const int tokens : {1, 11, 70}) {
+      std::vector<float> x = random_floats(static_cast<size_t>(tokens) * 256, 5);
+      Bench bench(2);
+      Exec exec = bench.exec();
+      const Tensor plain = linear(exec, view(x, tokens, 256), matrix);
+      matrix.scale = vector(scale);
+      const Tensor scaled = linear(exec, view(x, tokens, 256), matrix);
+      matrix.bias = vector(bias);
+      const Tensor both = linear(exec, view(x, tokens, 256), matrix);
+      matrix.scale = matrix.bias = Tensor{};
+
+      for (int t = 0; t < tokens; ++t) {
+        for (size_t row = 0; row < 57; ++row) {
+          const float product = plain.row<float>(t)[row] * scale[row];
+          ASSERT_EQ(scaled.row<float>(t)[row], product);
+          ASSERT_EQ(both.row<float>(t)[row], product + bias[row]);
+        }
+      }
     }
   });
 }

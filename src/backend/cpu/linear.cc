@@ -33,6 +33,7 @@ void multiply_panels(const Matrix& matrix, int64_t begin, int64_t end, const Act
       Output of_part = out;
       of_part.data += row;
       if (of_part.bias != nullptr) of_part.bias += row;
+      if (of_part.scale != nullptr) of_part.scale += row;
       panels::multiply(part, static_cast<int32_t>(from - first), static_cast<int32_t>(to - first), x, of_part);
     }
     row += part.rows;
@@ -52,7 +53,8 @@ void linear_block(ThreadPool& pool, Tensor y, Tensor x, const Matrix& matrix, bo
   for (int i = 0; i < matrix.count; ++i) count += panels::panel_count(matrix.parts[i]);
   const int64_t products = int64_t{tokens} * matrix.rows * matrix.cols;
   const float* bias = matrix.bias ? matrix.bias.as<float>() : nullptr;
-  const Output out{y.as<float>(), y.strides[0], bias, accumulate};
+  const float* scale = matrix.scale ? matrix.scale.as<float>() : nullptr;
+  const Output out{y.as<float>(), y.strides[0], scale, bias, accumulate};
   panels::share_out(pool, count, panels_at_a_time(count, pool.size(), products),
                     [&](int64_t begin, int64_t end) { multiply_panels(matrix, begin, end, prepared, out); });
 }

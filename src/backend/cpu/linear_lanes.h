@@ -62,6 +62,14 @@ QUERN_INLINE Floats load_f16(const void* p) { return _mm512_cvtph_ps(load_half_w
 QUERN_INLINE Floats load_bf16(const void* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_half_width(p)), 16));
 }
+QUERN_INLINE Floats load_e4m3(const void* p) {
+  const Ints high = _mm512_slli_epi32(_mm512_cvtepu8_epi32(load_quarter_width(p)), 24);
+  const Ints bits = _mm512_and_si512(_mm512_srai_epi32(high, 4), _mm512_set1_epi32(static_cast<int>(0x87F00000U)));
+  const __mmask16 none =
+      _mm512_cmpeq_epi32_mask(_mm512_slli_epi32(high, 1), _mm512_set1_epi32(static_cast<int>(0xFE000000U)));
+  const Floats value = mul(_mm512_castsi512_ps(bits), broadcast(0x1p120F));
+  return _mm512_mask_mov_ps(value, none, broadcast(__builtin_nanf("")));
+}
 QUERN_INLINE Floats load_u8(const void* p) { return to_floats(_mm512_cvtepu8_epi32(load_quarter_width(p))); }
 QUERN_INLINE Floats load_i8(const void* p) { return to_floats(_mm512_cvtepi8_epi32(load_quarter_width(p))); }
 
@@ -102,6 +110,13 @@ QUERN_INLINE __m128i load_quarter_width(const void* p) { return _mm_loadl_epi64(
 QUERN_INLINE Floats load_f16(const void* p) { return _mm256_cvtph_ps(load_half_width(p)); }
 QUERN_INLINE Floats load_bf16(const void* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_half_width(p)), 16));
+}
+QUERN_INLINE Floats load_e4m3(const void* p) {
+  const Ints high = _mm256_slli_epi32(_mm256_cvtepu8_epi32(load_quarter_width(p)), 24);
+  const Ints bits = _mm256_and_si256(_mm256_srai_epi32(high, 4), _mm256_set1_epi32(static_cast<int>(0x87F00000U)));
+  const Ints none = _mm256_cmpeq_epi32(_mm256_slli_epi32(high, 1), _mm256_set1_epi32(static_cast<int>(0xFE000000U)));
+  const Floats value = mul(_mm256_castsi256_ps(bits), broadcast(0x1p120F));
+  return _mm256_or_ps(value, _mm256_castsi256_ps(none));  // all bits set are no number
 }
 QUERN_INLINE Floats load_u8(const void* p) { return to_floats(_mm256_cvtepu8_epi32(load_quarter_width(p))); }
 QUERN_INLINE Floats load_i8(const void* p) { return to_floats(_mm256_cvtepi8_epi32(load_quarter_width(p))); }
@@ -159,6 +174,7 @@ QUERN_INLINE Floats widen(const void* p, Widen&& to_float) {
 }
 QUERN_INLINE Floats load_f16(const void* p) { return widen<uint16_t>(p, f16_to_f32); }
 QUERN_INLINE Floats load_bf16(const void* p) { return widen<uint16_t>(p, bf16_to_f32); }
+QUERN_INLINE Floats load_e4m3(const void* p) { return widen<uint8_t>(p, e4m3_to_f32); }
 QUERN_INLINE Floats load_u8(const void* p) {
   return widen<uint8_t>(p, [](uint8_t v) { return static_cast<float>(v); });
 }

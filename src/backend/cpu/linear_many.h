@@ -148,8 +148,13 @@ void many(const std::byte* panel, const Activations& x, float* sums) {
   FloatBlock block;
   for (int first = 0; first < x.records; first += block_records) {
     const int records = x.records - first < block_records ? x.records - first : block_records;
+    typename P::Header headers[2];
     for (int i = 0; i < 2 * records; ++i, panel += P::record_bytes) {
-      for (int k = 0; k < record_columns; ++k) block.columns[i / 2][k][i % 2] = P::column(panel, k);
+      if (i % (2 * P::records_per_header) == 0) {
+        for (int half = 0; half < 2; ++half) headers[half] = P::load_header(panel + half * P::header_bytes);
+        panel += 2 * P::header_bytes;
+      }
+      for (int k = 0; k < record_columns; ++k) block.columns[i / 2][k][i % 2] = P::column(panel, headers[i % 2], k);
     }
     add_block(block, first, records, x, sums);
   }

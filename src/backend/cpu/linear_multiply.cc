@@ -53,10 +53,12 @@ void quantize(const float* x, int16_t* values, ActivationGroup& group) {
 /// Rows [row, row + rows) of a token; `sums` are those of the panel.
 QUERN_INLINE void write_panel(const Output& out, int token, int row, int rows, const Floats (&sums)[2]) {
   float* y = out.data + token * out.stride + row;
+  const float* scale = out.scale == nullptr ? nullptr : out.scale + row;
   const float* bias = out.bias == nullptr ? nullptr : out.bias + row;
   if (rows == panel_height) {
     for (int half = 0; half < 2; ++half) {
       Floats value = sums[half];
+      if (scale != nullptr) value = mul(value, load_floats(scale + half * lanes));
       if (bias != nullptr) value = add(value, load_floats(bias + half * lanes));
       store_floats(y + half * lanes, out.accumulate ? add(load_floats(y + half * lanes), value) : value);
     }
@@ -65,6 +67,7 @@ QUERN_INLINE void write_panel(const Output& out, int token, int row, int rows, c
   float values[panel_height];
   for (int half = 0; half < 2; ++half) store_floats(values + half * lanes, sums[half]);
   for (int i = 0; i < rows; ++i) {
+    if (scale != nullptr) values[i] *= scale[i];
     if (bias != nullptr) values[i] += bias[i];
     y[i] = out.accumulate ? y[i] + values[i] : values[i];
   }

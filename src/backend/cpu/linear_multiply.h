@@ -37,8 +37,9 @@ inline int64_t group_index(const Activations& x, int first_token, int tokens, in
 
 /// Where the product of one part goes.
 struct Output {
-  float* data = nullptr;  // of token 0, row 0 of the part
-  int64_t stride = 0;     // between tokens
+  float* data = nullptr;         // of token 0, row 0 of the part
+  int64_t stride = 0;            // between tokens
+  const float* scale = nullptr;  // of the part's rows, or none
   const float* bias = nullptr;
   bool accumulate = false;
 };

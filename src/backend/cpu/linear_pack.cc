@@ -116,12 +116,22 @@ void pack_row(std::byte* panel, int half, int lane, const std::byte* data, const
 /// Float formats: element `lane` of every column.
 template <typename Format>
   requires(!Panel<Format>::integers)
-void pack_row(std::byte* panel, int half, int lane, const std::byte* data, const std::byte* /*scales*/, int32_t cols) {
+void pack_row(std::byte* panel, int half, int lane, const std::byte* data, const std::byte* scales, int32_t cols) {
+  using P = Panel<Format>;
   constexpr int bytes = Format::data_bytes / Format::group;
-  for (int32_t k = 0; k < cols; ++k) {
-    const int64_t halves = int64_t{k / record_columns} * 2 + half;
-    std::byte* const column = panel + halves * Panel<Format>::record_bytes + k % record_columns * lanes * bytes;
-    std::memcpy(column + lane * bytes, data + int64_t{k} * bytes, bytes);
+  for (int32_t first = 0; first < cols; first += record_columns) {
+    if constexpr (P::header_bytes > 0) {
+      if (first % Format::group == 0) {
+        std::memcpy(panel + half * P::header_bytes + lane * Format::scale_bytes,
+                    scales + first / Format::group * Format::scale_bytes, Format::scale_bytes);
+        panel += 2 * P::header_bytes;
+      }
+    }
+    std::byte* const record = panel + half * P::record_bytes;
+    for (int k = 0; k < record_columns && first + k < cols; ++k) {
+      std::memcpy(record + (k * lanes + lane) * bytes, data + int64_t{first + k} * bytes, bytes);
+    }
+    panel += 2 * P::record_bytes;
   }
 }
 

@@ -2,7 +2,7 @@
 // of records of 32 columns, so that a product reads memory straight on. A record has two halves, one for each vector of
 // rows. A half holds words of 32 bits per row: the 16-bit half h of a row's word is column 2j + h of pair j, several
 // pairs above each other, ascending from the low bits; then the scales of the rows. K-quants have a header, in two
-// halves too, before every eighth record, with the units of the scales.
+// halves too, before every eighth record, with the units of the scales; f8_block before every fourth.
 #pragma once
 
 #include <cstddef>
@@ -201,26 +201,51 @@ struct Panel<Q6_K> : IntegerPanel {
   }
 };
 
-/// Plain floats: a record is [32 columns][lanes]. Columns beyond the matrix are 0.
+/// Floats: a record is [32 columns][lanes]. Columns beyond the matrix are 0.
 template <int Bytes>
 struct FloatPanel {
   static constexpr bool integers = false;
   static constexpr int header_bytes = 0;
   static constexpr int records_per_header = 1;
   static constexpr int record_bytes = record_columns * lanes * Bytes;
+  using Header = Nothing;
+  QUERN_INLINE static Header load_header(const std::byte* /*header*/) { return {}; }
 };
 
 template <>
 struct Panel<F32> : FloatPanel<4> {
-  QUERN_INLINE static Floats column(const std::byte* record, int k) { return load_floats(record + k * 4 * lanes); }
+  QUERN_INLINE static Floats column(const std::byte* record, Header /*header*/, int k) {
+    return load_floats(record + k * 4 * lanes);
+  }
 };
 template <>
 struct Panel<F16> : FloatPanel<2> {
-  QUERN_INLINE static Floats column(const std::byte* record, int k) { return load_f16(record + k * 2 * lanes); }
+  QUERN_INLINE static Floats column(const std::byte* record, Header /*header*/, int k) {
+    return load_f16(record + k * 2 * lanes);
+  }
 };
 template <>
 struct Panel<BF16> : FloatPanel<2> {
-  QUERN_INLINE static Floats column(const std::byte* record, int k) { return load_bf16(record + k * 2 * lanes); }
+  QUERN_INLINE static Floats column(const std::byte* record, Header /*header*/, int k) {
+    return load_bf16(record + k * 2 * lanes);
+  }
+};
+template <>
+struct Panel<F8> : FloatPanel<1> {
+  QUERN_INLINE static Floats column(const std::byte* record, Header /*header*/, int k) {
+    return load_e4m3(record + k * lanes);
+  }
+};
+/// The header holds the scales of four records.
+template <>
+struct Panel<F8_Block> : FloatPanel<1> {
+  static constexpr int header_bytes = 4 * lanes;
+  static constexpr int records_per_header = 4;
+  using Header = Floats;
+  QUERN_INLINE static Header load_header(const std::byte* header) { return load_floats(header); }
+  QUERN_INLINE static Floats column(const std::byte* record, Header scale, int k) {
+    return mul(load_e4m3(record + k * lanes), scale);
+  }
 };
 
 constexpr int records_of(int32_t cols) { return (cols + record_columns - 1) / record_columns; }

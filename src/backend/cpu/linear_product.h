@@ -86,10 +86,11 @@ QUERN_INLINE void add_product(const std::byte* panel, Tile x, Sums<Tokens>& sums
 
 /// Half a record of a float format: one chain of multiply-adds per output, columns ascending.
 template <typename P, int Tokens>
-QUERN_INLINE void add_columns(const std::byte* record, const float* values, Floats (&sums)[Tokens]) {
+QUERN_INLINE void add_columns(const std::byte* record, typename P::Header header, const float* values,
+                              Floats (&sums)[Tokens]) {
 #pragma clang loop unroll_count(4)
   for (int k = 0; k < record_columns; ++k) {
-    const Floats weights = P::column(record, k);
+    const Floats weights = P::column(record, header, k);
     for (int t = 0; t < Tokens; ++t) sums[t] = fma(weights, broadcast(values[t * record_columns + k]), sums[t]);
   }
 }
@@ -98,12 +99,16 @@ QUERN_INLINE void add_columns(const std::byte* record, const float* values, Floa
 template <typename P, int Tokens>
   requires(!P::integers)
 QUERN_INLINE void add_product(const std::byte* panel, Tile x, Sums<Tokens>& sums) {
-  for (int record = 0; record < x.records; ++record) {
-    prefetch_record<P>(panel);
-    add_columns<P, Tokens>(panel, x.floats, sums.of[0]);
-    add_columns<P, Tokens>(panel + P::record_bytes, x.floats, sums.of[1]);
-    panel += 2 * P::record_bytes;
-    x.floats += Tokens * record_columns;
+  for (int record = 0; record < x.records; record += P::records_per_header) {
+    const typename P::Header headers[2] = {P::load_header(panel), P::load_header(panel + P::header_bytes)};
+    panel += 2 * P::header_bytes;
+    for (int r = 0; r < P::records_per_header; ++r) {
+      prefetch_record<P>(panel);
+      add_columns<P, Tokens>(panel, headers[0], x.floats, sums.of[0]);
+      add_columns<P, Tokens>(panel + P::record_bytes, headers[1], x.floats, sums.of[1]);
+      panel += 2 * P::record_bytes;
+      x.floats += Tokens * record_columns;
+    }
   }
 }
 

@@ -59,9 +59,16 @@ void read_row(const std::byte* panel, int half, int lane, int32_t cols, float* o
 template <typename P>
   requires(!P::integers)
 void read_row(const std::byte* panel, int half, int lane, int32_t cols, float* out) {
-  for (int32_t k = 0; k < cols; ++k) {
-    const std::byte* record = panel + (int64_t{k / record_columns} * 2 + half) * P::record_bytes;
-    out[k] = lane_of(P::column(record, k % record_columns), lane);
+  typename P::Header header{};
+  for (int32_t first = 0; first < cols; first += record_columns) {
+    if (first / record_columns % P::records_per_header == 0) {
+      header = P::load_header(panel + half * P::header_bytes);
+      panel += 2 * P::header_bytes;
+    }
+    for (int k = 0; k < record_columns && first + k < cols; ++k) {
+      out[first + k] = lane_of(P::column(panel + half * P::record_bytes, header, k), lane);
+    }
+    panel += 2 * P::record_bytes;
   }
 }
 

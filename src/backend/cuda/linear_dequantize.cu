@@ -21,6 +21,9 @@ struct Range {
   int32_t cols;
   int32_t first;  // of the rows, a multiple of panel_height
   int32_t count;
+  const float* scales;  // of all rows, or null
+
+  __device__ float scale(int64_t row) const { return scales == nullptr ? 1.0F : scales[first + row]; }
 };
 
 /// One warp for each record.
@@ -49,12 +52,14 @@ __global__ void __launch_bounds__(32 * warps) dequantize_records(T* to, const st
     for (int half = 0; half < 2; ++half) {
       const int64_t row = panel * panel_height + 8 * half + lane / 4;
       if (row >= range.count) continue;
+      const float row_scale = range.scale(row);
       uint32_t words[4];
 #pragma unroll
       for (int p = 0; p < 4; ++p) {
         const float2 level = Magic<T>::floats(levels.a[half][p]);
         const float scale = factors.scale[half][P::narrow ? p / 2 : 0];
-        words[p] = rounded<T>(scale * level.x + factors.minimum[half], scale * level.y + factors.minimum[half]);
+        words[p] = rounded<T>(row_scale * (scale * level.x + factors.minimum[half]),
+                              row_scale * (scale * level.y + factors.minimum[half]));
       }
       T* const out = to + row * range.cols + column;
       if constexpr (P::narrow) {
@@ -67,7 +72,7 @@ __global__ void __launch_bounds__(32 * warps) dequantize_records(T* to, const st
   }
 }
 
-/// Floats of one type to another. One thread for eight values.
+/// Floats, one thread for eight values.
 template <typename Format, typename T>
 __global__ void __launch_bounds__(32 * warps) convert_rows(T* to, const std::byte* data, Range range) {
   allow_next();
@@ -76,10 +81,12 @@ __global__ void __launch_bounds__(32 * warps) convert_rows(T* to, const std::byt
   const int64_t row = number / eighths;
   if (row >= range.count) return wait_for_previous();
   const Eight values = decode_packed<Format>(data, range.cols, range.first + row, static_cast<int>(number % eighths));
+  const float scale = range.scale(row);
   wait_for_previous();
-  *reinterpret_cast<uint4*>(to + 8 * number) = {
-      rounded<T>(values.v[0], values.v[1]), rounded<T>(values.v[2], values.v[3]), rounded<T>(values.v[4], values.v[5]),
-      rounded<T>(values.v[6], values.v[7])};
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) words[i] = rounded<T>(scale * values.v[2 * i], scale * values.v[2 * i + 1]);
+  *reinterpret_cast<uint4*>(to + 8 * number) = {words[0], words[1], words[2], words[3]};
 }
 
 template <typename Y>
@@ -95,7 +102,7 @@ __global__ void __launch_bounds__(256) add_bias(Y* y, int64_t stride, const floa
 template <typename T>
 void dequantize_to(const Queue& queue, T* to, const Weight& weight, Range range) {
   visit_format(weight.format, [&]<typename Format>(Format) {
-    if constexpr (is_float<Format>) {
+    if constexpr (in_rows<Format>) {
       const int64_t threads = int64_t{range.count} * (range.cols / 8);
       const auto blocks = static_cast<unsigned>((threads + 32 * warps - 1) / (32 * warps));
       launch(queue, convert_rows<Format, T>, blocks, 32 * warps, 0, to, weight.data, range);
@@ -109,9 +116,9 @@ void dequantize_to(const Queue& queue, T* to, const Weight& weight, Range range)
 
 }  // namespace
 
-void dequantize(const Queue& queue, std::byte* to, Dtype activations, const Weight& weight, int32_t first,
-                int32_t count) {
-  const Range range{weight.cols, first, count};
+void dequantize(const Queue& queue, std::byte* to, Dtype activations, const Weight& weight, const float* scales,
+                int32_t first, int32_t count) {
+  const Range range{weight.cols, first, count, scales};
   if (activations == Dtype::f16) {
     dequantize_to(queue, reinterpret_cast<Half*>(to), weight, range);
   } else {

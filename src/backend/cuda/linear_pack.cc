@@ -107,6 +107,16 @@ void pack_rows(std::byte* packed, const Weight& rows, int32_t first_row) {
   const int64_t bytes = panel_bytes<Format>(rows.cols);
   if constexpr (is_float<Format>) {
     std::memcpy(packed + first_row * bytes, rows.data, static_cast<size_t>(rows.rows * bytes));
+  } else if constexpr (is_f8<Format>) {
+    const int64_t scale_bytes = int64_t{rows.cols} / Format::group * Format::scale_bytes;
+    for (int32_t i = 0; i < rows.rows; ++i) {
+      std::byte* const to = packed + (first_row + i) * bytes;
+      std::memset(to, 0, static_cast<size_t>(bytes));
+      const std::byte* const from = rows.data + int64_t{i} * rows.cols;
+      for (int32_t k = 0; k < rows.cols; ++k) to[f8_place(k)] = from[k];
+      if (scale_bytes == 0) continue;
+      std::memcpy(to + f8_columns(rows.cols), rows.scales + i * scale_bytes, static_cast<size_t>(scale_bytes));
+    }
   } else {
     const int64_t groups = rows.cols / Format::group;
     std::byte* panel = packed + first_row / panel_height * bytes;
@@ -127,7 +137,7 @@ void pack_panels(Queue /*queue*/, std::byte* packed, const Weight& rows, int32_t
 
 void panel_size(Queue /*queue*/, FormatId format, int32_t cols, PanelSize& size) {
   visit_format(format, [&]<typename Format>(Format) {
-    size.rows = is_float<Format> ? 1 : panel_height;
+    size.rows = in_rows<Format> ? 1 : panel_height;
     size.bytes = panel_bytes<Format>(cols);
   });
 }

@@ -27,7 +27,7 @@ __device__ __forceinline__ void put(Y* at, float sum, bool accumulate) {
 /// One warp for a row and some tokens; lanes take eight columns in turn.
 template <typename Format, typename X, typename Y>
 __global__ void __launch_bounds__(32 * warps)
-    multiply_rows(Y* y, const X* x, const std::byte* data, const float* bias, Shape shape) {
+    multiply_rows(Y* y, const X* x, const std::byte* data, RowFactors factors, Shape shape) {
   allow_next();
   wait_for_previous();
   const int lane = threadIdx.x % 32;
@@ -46,14 +46,16 @@ __global__ void __launch_bounds__(32 * warps)
   }
 #pragma unroll
   for (int t = 0; t < tile; ++t) {
-    const float sum = warp_sum(sums[t]) + (bias == nullptr ? 0.0F : bias[row]);
+    float sum = warp_sum(sums[t]);
+    if (factors.scale != nullptr) sum *= factors.scale[row];
+    if (factors.bias != nullptr) sum += factors.bias[row];
     if (lane == 0 && first + t < shape.tokens) put(y + (first + t) * shape.y_stride + row, sum, shape.accumulate);
   }
 }
 
 }  // namespace
 
-void plain_linear(const Queue& queue, Tensor y, Tensor x, const Weight& weight, const float* bias, bool accumulate) {
+void plain_linear(const Queue& queue, Tensor y, Tensor x, const Weight& weight, RowFactors factors, bool accumulate) {
   const Shape shape{weight.rows, weight.cols, x.dims[0], x.strides[0], y.strides[0], accumulate};
   const dim3 grid(static_cast<unsigned>((weight.rows + warps - 1) / warps),
                   static_cast<unsigned>((x.dims[0] + tile - 1) / tile));
@@ -62,9 +64,9 @@ void plain_linear(const Queue& queue, Tensor y, Tensor x, const Weight& weight, 
       if constexpr (is_float<Format> || std::is_same_v<X, float>) {
         if (y.dtype == Dtype::f32) {
           launch(queue, multiply_rows<Format, X, float>, grid, 32 * warps, 0, y.as<float>(), x.as<X>(), weight.data,
-                 bias, shape);
+                 factors, shape);
         } else {
-          launch(queue, multiply_rows<Format, X, X>, grid, 32 * warps, 0, y.as<X>(), x.as<X>(), weight.data, bias,
+          launch(queue, multiply_rows<Format, X, X>, grid, 32 * warps, 0, y.as<X>(), x.as<X>(), weight.data, factors,
                  shape);
         }
       } else {

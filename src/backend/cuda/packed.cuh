@@ -1,6 +1,6 @@
-// Packed weights in GPU memory. Floats lie row by row, a panel is one row. The other formats lie in panels of 16 rows:
-// first the headers of every 256 columns, then records of 128 columns, in which each lane of a warp finds together what
-// it multiplies with mma.m16n8k16. Usable by host code too.
+// Packed weights in GPU memory. Floats lie row by row, a panel is one row (8-bit floats: see f8_place). The other
+// formats lie in panels of 16 rows: first the headers of every 256 columns, then records of 128 columns, in which each
+// lane of a warp finds together what it multiplies with mma.m16n8k16. Usable by host code too.
 //
 // A record is read by lane 4 g + t, g < 8, t < 4, for rows g and g + 8 and, in each of the four blocks of 32 columns,
 // for eight columns: 8 t ... 8 t + 7, or for Packed::narrow 4 t ... 4 t + 3 and 16 + 4 t ... 16 + 4 t + 3.
@@ -54,7 +54,23 @@ template <>
 struct Packed<Q6_K> : PackedSizes<2, 4, 1, 2, true> {};  // scale bytes: of two blocks of 16, for each row; header: d
 
 template <typename Format>
-inline constexpr bool is_float = Format::scale_bytes == 0;
+inline constexpr bool is_f8 = Format::id == FormatId::f8 || Format::id == FormatId::f8_block;
+template <typename Format>
+inline constexpr bool is_float = Format::scale_bytes == 0 && !is_f8<Format>;
+/// Whether a panel is one row.
+template <typename Format>
+inline constexpr bool in_rows = is_float<Format> || is_f8<Format>;
+
+/// Rows of 8-bit floats have whole chunks of 64 columns, in which lane t of four finds together the columns 8 t ... 8 t
+/// + 7 and 32 + 8 t ... 32 + 8 t + 7. Of four columns the first two are in bytes 1 and 3 of a word, the others in bytes
+/// 0 and 2: each pair is so made 16-bit floats. Behind the columns f8_block has its scales.
+inline constexpr int f8_chunk = 64;
+QUERN_HOST_DEVICE int f8_place(int column) {
+  const int in_chunk = column % f8_chunk;
+  const int byte = 0x2031 >> (4 * (column % 4)) & 15;  // 1, 3, 0, 2
+  return column - in_chunk + 16 * (in_chunk % 32 / 8) + 8 * (in_chunk / 32) + in_chunk % 8 / 4 * 4 + byte;
+}
+QUERN_HOST_DEVICE int f8_columns(int32_t cols) { return (cols + f8_chunk - 1) / f8_chunk * f8_chunk; }
 
 /// Records of one panel.
 QUERN_HOST_DEVICE int records_of(int32_t cols) { return (cols + record_columns - 1) / record_columns; }
@@ -67,6 +83,8 @@ template <typename Format>
 QUERN_HOST_DEVICE int64_t panel_bytes(int32_t cols) {
   if constexpr (is_float<Format>) {
     return int64_t{cols} / Format::group * Format::data_bytes;
+  } else if constexpr (is_f8<Format>) {
+    return (f8_columns(cols) + int64_t{cols} / Format::group * Format::scale_bytes + 31) / 32 * 32;
   } else {
     return headers_bytes<Format>(cols) + int64_t{records_of(cols)} * Packed<Format>::record_bytes;
   }
@@ -176,6 +194,13 @@ __device__ Eight decode_packed(const std::byte* data, int32_t cols, int64_t row,
       words.v[i + 3] = four.w;
     }
     return Format::decode8(words, {}, 0);
+  } else if constexpr (is_f8<Format>) {
+    const std::byte* const from = data + row * panel_bytes<Format>(cols);
+    const std::byte* const at = from + f8_chunk * (eighth / 8) + 16 * (eighth % 4) + 8 * (eighth / 4 % 2);
+    const uint2 words = *reinterpret_cast<const uint2*>(at);
+    decltype(Format::load_scales(nullptr)) scales{};
+    if constexpr (Format::scale_bytes > 0) scales.v[0] = packed::word(from + f8_columns(cols) + eighth / 16 * 4);
+    return Format::decode8({{__byte_perm(words.x, 0, 0x2031), __byte_perm(words.y, 0, 0x2031)}}, scales, 0);
   } else {
     const std::byte* panel = data + row / panel_height * panel_bytes<Format>(cols);
     const std::byte* headers = panel + eighth / 32 * panel_height * Packed<Format>::header;
