@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <random>
@@ -21,6 +23,8 @@ constexpr int64_t task_bytes = int64_t{1}
                                << 20;  // of stored weights: enough to be worth handing out, little to wait for
 
 constexpr int64_t pool_rows = 509;  // a prime, so that equal rows stand far apart
+constexpr float pool_spread = 0.02F;
+constexpr float pool_scale = 6.0F * pool_spread / e4m3_largest;  // of the rows of quantized random weights
 
 int64_t plane_bytes(int64_t cols, int group, int bytes) { return (cols + group - 1) / group * bytes; }
 
@@ -54,6 +58,25 @@ std::vector<float> decode_row(const Scheme& scheme, const std::byte* stored, int
   });
   out.resize(static_cast<size_t>(cols));
   return out;
+}
+
+/// A row of 8-bit floats; returns its scale.
+float quantize_row(const std::vector<float>& values, std::byte* data) {
+  float largest = 0.0F;
+  for (const float value : values) largest = std::max(largest, std::fabs(value));
+  const float scale = largest > 0.0F ? largest / e4m3_largest : 1.0F;
+  for (size_t i = 0; i < values.size(); ++i) data[i] = static_cast<std::byte>(f32_to_e4m3(values[i] / scale));
+  return scale;
+}
+
+/// Tensors beside the weights that a model can do without: scales of activations, and of caches that are no 8-bit
+/// floats.
+bool is_spare(std::string_view name) {
+  for (const std::string_view ending : {"rotary_emb.inv_freq", ".input_scale", ".output_scale", ".q_scale", ".k_scale",
+                                        ".v_scale", ".kv_scale", ".prob_scale"}) {
+    if (name.ends_with(ending)) return true;
+  }
+  return false;
 }
 
 /// The name without what some files put before it: "language_model.model.layers..." -> "model.layers...".
@@ -90,7 +113,7 @@ Result<const StoredTensor*> WeightStore::require(const std::string& name) const 
 }
 
 Result<Weight> WeightStore::weight(const std::string& name, int rows, int cols) {
-  if (const auto format = checkpoint_.invented()) return add_packed(nullptr, nullptr, *format, 0, {rows, cols});
+  if (const auto format = checkpoint_.invented()) return invent(name, *format, 0, rows, cols);
   ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
   return add_packing(*tensor, std::array{int64_t{rows}, int64_t{cols}}, 0, rows);
 }
@@ -99,7 +122,7 @@ Result<Weight> WeightStore::stacked(const std::string& name, int index, std::spa
                                     int rows) {
   CHECK(shape.size() == 3 && index < shape[0] && first_row + rows <= shape[1]);
   if (const auto format = checkpoint_.invented()) {
-    return add_packed(nullptr, nullptr, *format, index * shape[1] + first_row, {rows, static_cast<int32_t>(shape[2])});
+    return invent(name, *format, index * shape[1] + first_row, rows, static_cast<int>(shape[2]));
   }
   ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
   return add_packing(*tensor, shape, index * shape[1] + first_row, rows);
@@ -108,20 +131,77 @@ Result<Weight> WeightStore::stacked(const std::string& name, int index, std::spa
 Result<Weight> WeightStore::add_packing(const StoredTensor& tensor, std::span<const int64_t> shape, int64_t first_row,
                                         int rows) {
   ASSIGN_OR_RETURN(const Scheme* scheme, check_tensor(checkpoint_, tensor, shape));
+  Packing packing{.tensor = &tensor, .scheme = scheme, .first_row = first_row};
+  ASSIGN_OR_RETURN(packing.scales, StoredScales::find(checkpoint_, tensor));
+  packing.quantized = to_quantize(canonical(tensor.name), scheme->format, shape.back());
+  packing.to.format = packing.scales.in_blocks() ? FormatId::f8_block
+                      : packing.quantized        ? FormatId::f8
+                                                 : scheme->format;
+  packing.to.rows = rows;
+  packing.to.cols = static_cast<int32_t>(shape.back());
   asked_.insert(&tensor);
-  return add_packed(&tensor, scheme, scheme->format, first_row, {rows, static_cast<int32_t>(shape.back())});
+  if (packing.scales) asked_.insert(packing.scales.tensor());
+  return add_packed(packing);
 }
 
-Weight WeightStore::add_packed(const StoredTensor* tensor, const Scheme* scheme, FormatId format, int64_t first_row,
-                               std::array<int32_t, 2> size) {
-  Weight to;
-  to.format = format;
+bool WeightStore::to_quantize(std::string_view name, FormatId format, int64_t cols) const {
+  const bool is_float = format == FormatId::f32 || format == FormatId::f16 || format == FormatId::bf16;
+  return quantize_ == Quantize::fp8 && is_float && cols % F8::group == 0 && layer_of(name) >= 0 &&
+         !name.ends_with(".gate.weight");
+}
+
+Weight WeightStore::invent(std::string_view name, FormatId format, int64_t first_row, int rows, int cols) {
+  Packing packing{.tensor = nullptr, .scheme = nullptr, .first_row = first_row};
+  packing.quantized = to_quantize(name, format, cols);
+  packing.to.format = packing.quantized ? FormatId::f8 : format;
+  packing.to.rows = rows;
+  packing.to.cols = cols;
+  return add_packed(packing);
+}
+
+Weight WeightStore::add_packed(Packing packing) {
+  Weight& to = packing.to;
   to.layout = Layout::packed;
-  to.rows = size[0];
-  to.cols = size[1];
   to.data = take(packed_bytes(device_, to.format, to.rows, to.cols));
-  packings_.push_back({tensor, scheme, first_row, to});
-  return to;
+  packings_.push_back(packing);
+  return packings_.back().to;
+}
+
+Tensor WeightStore::scales(std::span<const Weight> parts) {
+  std::vector<Packing*> packings;
+  int32_t rows = 0;
+  bool any = false;
+  for (const Weight& part : parts) {
+    const auto found = std::find_if(packings_.rbegin(), packings_.rend(),
+                                    [&](const Packing& packing) { return packing.to.data == part.data; });
+    CHECK(found != packings_.rend());
+    packings.push_back(&*found);
+    rows += part.rows;
+    any = any || found->has_row_scales();
+  }
+  if (!any) return {};
+  const Tensor all = Tensor::dense(take(int64_t{rows} * dtype_bytes(Dtype::f32)), Dtype::f32, rows);
+  std::byte* to = all.data;
+  for (Packing* packing : packings) {
+    packing->row_scales = to;
+    to += int64_t{packing->to.rows} * dtype_bytes(Dtype::f32);
+  }
+  return all;
+}
+
+Result<Tensor> WeightStore::spread(const std::string& name, int size) {
+  ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
+  int64_t stored = 1;
+  for (const int64_t dim : tensor->shape) stored *= dim;
+  ASSIGN_OR_RETURN(const Scheme* scheme, check_tensor(checkpoint_, *tensor, tensor->shape));
+  if ((stored != 1 && stored != size) || scheme->block_values != 1) {
+    return Error{fmt::format("{}: tensor \"{}\" holds {} values of {}, expected 1 or {}", checkpoint_.path(),
+                             tensor->name, stored, tensor->type, size)};
+  }
+  asked_.insert(tensor);
+  std::byte* const to = take(int64_t{size} * dtype_bytes(Dtype::f32));
+  vectors_.push_back({tensor, scheme, 0.0F, size, static_cast<int32_t>(stored), to});
+  return Tensor::dense(to, Dtype::f32, size);
 }
 
 Result<Tensor> WeightStore::vectors(std::span<const NamedRows> parts, float offset) {
@@ -131,7 +211,7 @@ Result<Tensor> WeightStore::vectors(std::span<const NamedRows> parts, float offs
   std::byte* to = all.data;
   for (const NamedRows& part : parts) {
     if (checkpoint_.invented()) {
-      vectors_.push_back({nullptr, nullptr, part.name.ends_with(".bias") ? 0.0F : 1.0F, part.rows, to});
+      vectors_.push_back({nullptr, nullptr, part.name.ends_with(".bias") ? 0.0F : 1.0F, part.rows, 0, to});
       to += int64_t{part.rows} * dtype_bytes(Dtype::f32);
       continue;
     }
@@ -141,7 +221,7 @@ Result<Tensor> WeightStore::vectors(std::span<const NamedRows> parts, float offs
       return Error{fmt::format("{}: tensor \"{}\" of {} values cannot have type {}", checkpoint_.path(), tensor->name,
                                part.rows, tensor->type)};
     }
-    vectors_.push_back({tensor, scheme, offset, part.rows, to});
+    vectors_.push_back({tensor, scheme, offset, part.rows, part.rows, to});
     asked_.insert(tensor);
     to += int64_t{part.rows} * dtype_bytes(Dtype::f32);
   }
@@ -161,8 +241,13 @@ std::byte* WeightStore::take(int64_t bytes) {
 }
 
 Status WeightStore::check_all_used(int layers, std::string_view architecture) const {
+  for (const Packing& packing : packings_) {
+    if (!packing.has_row_scales() || packing.row_scales != nullptr) continue;
+    return Error{fmt::format("{}: tensor \"{}\" is of 8-bit floats, which only linear layers may have",
+                             checkpoint_.path(), packing.tensor->name)};
+  }
   for (const StoredTensor& tensor : checkpoint_.tensors()) {
-    if (asked_.contains(&tensor) || tensor.name.ends_with("rotary_emb.inv_freq")) continue;
+    if (asked_.contains(&tensor) || is_spare(tensor.name)) continue;
     const int layer = layer_of(canonical(tensor.name));
     if (layer < 0 || layer >= layers) continue;
     return Error{fmt::format("{}: tensor \"{}\" has no place in a {} as its configuration describes it",
@@ -204,9 +289,9 @@ void WeightStore::fill_vectors(Device& device) const {
       send(vector.to, std::vector<float>(static_cast<size_t>(vector.size), vector.offset));
       continue;
     }
-    const std::vector<float> stored = decode_row(*vector.scheme, vector.tensor->bytes.data(), vector.size);
-    std::vector<float> values(stored.size());
-    for (int64_t i = 0; i < vector.size; ++i) {
+    const std::vector<float> stored = decode_row(*vector.scheme, vector.tensor->bytes.data(), vector.stored);
+    std::vector<float> values(static_cast<size_t>(vector.size), stored[0]);
+    for (int64_t i = 0; i < vector.stored && vector.stored > 1; ++i) {
       const int64_t from = stored_row(i, vector.size, vector.tensor->rope_heads);
       values[static_cast<size_t>(i)] = stored[static_cast<size_t>(from)] + vector.offset;
     }
@@ -239,20 +324,19 @@ void WeightStore::fill(Device& device, int threads, const std::function<void(dou
 
 void WeightStore::make_pools() {
   std::mt19937 random(17);
-  std::normal_distribution<float> normal(0.0F, 0.02F);
+  std::normal_distribution<float> normal(0.0F, pool_spread);
   for (const Packing& packing : packings_) {
-    const auto fits = [&](const RowPool& pool) {
-      return pool.format == packing.to.format && pool.cols == packing.to.cols;
-    };
+    const auto fits = [&](const RowPool& pool) { return pool.fits(packing); };
     if (packing.tensor != nullptr || std::any_of(pools_.begin(), pools_.end(), fits)) continue;
-    RowPool pool{packing.to.format, packing.to.cols, {}, {}};
+    RowPool pool{packing.to.format, packing.to.cols, packing.quantized, {}, {}};
+    const float scale = packing.quantized ? pool_scale : 1.0F;
     visit_format(pool.format, [&]<typename Format>(Format) {
       const size_t groups = static_cast<size_t>(pool_rows) * static_cast<size_t>(pool.cols / Format::group);
       pool.data.resize(groups * Format::data_bytes);
       pool.scales.resize(groups * Format::scale_bytes);
       float values[Format::group];
       for (size_t g = 0; g < groups; ++g) {
-        for (float& value : values) value = normal(random);
+        for (float& value : values) value = normal(random) / scale;
         Format::encode(values, pool.data.data() + g * Format::data_bytes, pool.scales.data() + g * Format::scale_bytes);
       }
     });
@@ -261,9 +345,7 @@ void WeightStore::make_pools() {
 }
 
 const WeightStore::RowPool& WeightStore::pool_of(const Packing& packing) const {
-  return *std::find_if(pools_.begin(), pools_.end(), [&](const RowPool& pool) {
-    return pool.format == packing.to.format && pool.cols == packing.to.cols;
-  });
+  return *std::find_if(pools_.begin(), pools_.end(), [&](const RowPool& pool) { return pool.fits(packing); });
 }
 
 /// The rows of a task in Layout::rows.
@@ -275,20 +357,34 @@ void WeightStore::read_rows(const Task& task, Scratch& scratch) const {
   const int64_t scale_bytes = plane_bytes(cols, sizes.group, sizes.scale_bytes);
   scratch.data.resize(std::max(scratch.data.size(), static_cast<size_t>(task.rows * data_bytes)));
   scratch.scales.resize(std::max(scratch.scales.size(), static_cast<size_t>(task.rows * scale_bytes)));
+  scratch.row_scales.assign(static_cast<size_t>(task.rows), 1.0F);
   for (int32_t i = 0; i < task.rows; ++i) {
-    std::byte* const data = scratch.data.data() + i * data_bytes;
-    std::byte* const scales = scratch.scales.data() + i * scale_bytes;
-    if (packing.tensor == nullptr) {
-      const RowPool& pool = pool_of(packing);
-      const int64_t from = (reinterpret_cast<intptr_t>(packing.to.data) / alignment + task.first_row + i) % pool_rows;
-      std::memcpy(data, pool.data.data() + from * data_bytes, static_cast<size_t>(data_bytes));
-      std::memcpy(scales, pool.scales.data() + from * scale_bytes, static_cast<size_t>(scale_bytes));
-      continue;
-    }
-    const int64_t row_bytes = stored_row_bytes(*packing.scheme, cols);
-    const int64_t row = packing.first_row + stored_row(task.first_row + i, packing.to.rows, packing.tensor->rope_heads);
-    packing.scheme->convert_row(packing.tensor->bytes.data() + row * row_bytes, cols, data, scales);
+    scratch.row_scales[static_cast<size_t>(i)] = read_row(
+        packing, task.first_row + i, scratch.data.data() + i * data_bytes, scratch.scales.data() + i * scale_bytes);
   }
+}
+
+float WeightStore::read_row(const Packing& packing, int32_t row, std::byte* data, std::byte* scales) const {
+  const int64_t cols = packing.to.cols;
+  if (packing.tensor == nullptr) {
+    const RowPool& pool = pool_of(packing);
+    const int64_t from = (reinterpret_cast<intptr_t>(packing.to.data) / alignment + row) % pool_rows;
+    const size_t data_bytes = pool.data.size() / pool_rows;
+    const size_t scale_bytes = pool.scales.size() / pool_rows;
+    std::memcpy(data, pool.data.data() + static_cast<size_t>(from) * data_bytes, data_bytes);
+    std::memcpy(scales, pool.scales.data() + static_cast<size_t>(from) * scale_bytes, scale_bytes);
+    return packing.quantized ? pool_scale : 1.0F;
+  }
+  const int64_t stored = packing.first_row + stored_row(row, packing.to.rows, packing.tensor->rope_heads);
+  const std::byte* const bytes = packing.tensor->bytes.data() + stored * stored_row_bytes(*packing.scheme, cols);
+  if (packing.quantized) return quantize_row(decode_row(*packing.scheme, bytes, cols), data);
+  packing.scheme->convert_row(bytes, cols, data, scales);
+  if (!packing.scales) return 1.0F;
+  if (!packing.scales.in_blocks()) return packing.scales.at(stored, 0);
+  for (int64_t block = 0; block < cols / StoredScales::block; ++block) {
+    store_u32(scales + 4 * block, std::bit_cast<uint32_t>(packing.scales.at(stored, block)));
+  }
+  return 1.0F;
 }
 
 void WeightStore::pack(Device& device, const Task& task, Scratch& scratch) const {
@@ -306,6 +402,11 @@ void WeightStore::pack(Device& device, const Task& task, Scratch& scratch) const
     pack_panels(device_, scratch.packed.data(), rows, 0, rows.rows);
     const int64_t before = packed_bytes(device_, rows.format, task.first_row, rows.cols);
     device.upload(packing.to.data + before, scratch.packed.data(), static_cast<int64_t>(scratch.packed.size()));
+  }
+  if (packing.row_scales != nullptr) {
+    device.upload(packing.row_scales + int64_t{task.first_row} * dtype_bytes(Dtype::f32),
+                  reinterpret_cast<const std::byte*>(scratch.row_scales.data()),
+                  int64_t{task.rows} * dtype_bytes(Dtype::f32));
   }
   if (packing.tensor == nullptr) return;
   const int64_t row_bytes = stored_row_bytes(*packing.scheme, packing.to.cols);
