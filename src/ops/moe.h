@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ops/exec.h"
+#include "ops/gated.h"
 #include "ops/kernel.h"
 #include "ops/linear.h"
 #include "tensor/tensor.h"
@@ -26,6 +27,10 @@ Routing route(Exec& exec, Tensor logits, int used, bool renormalize);
 /// matrices: one for each expert, all of one size
 Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing);
 
+/// gated() of that, for x of tokens: y[i] = gated(W_e x[tokens[i]]).   x: [tokens, cols] activations
+/// y: [pairs, rows / 2] activations
+Tensor expert_gated(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing, Activation activation);
+
 /// y[t] = sum over k of weights[t][k] * x[places[t][k]], k ascending; y[t] += that with `accumulate`.
 /// x: [pairs, dim] activations   y: [tokens, dim] f32
 void combine(Exec& exec, Tensor y, Tensor x, const Routing& routing, bool accumulate);
@@ -38,6 +43,12 @@ inline constinit Kernel<void(Tensor y, Tensor x, const Matrix* matrices, const R
 /// How much scratch that takes.
 inline constinit Kernel<void(const Matrix* matrices, int32_t experts, int32_t pairs, int64_t& bytes)>
     expert_linear_scratch{"expert_linear_scratch"};
+inline constinit Kernel<void(Tensor y, Tensor x, const Matrix* matrices, const Routing& routing, Activation activation,
+                             std::byte* scratch)>
+    expert_gated{"expert_gated"};
+/// How much scratch that takes.
+inline constinit Kernel<void(Tensor x, const Matrix* matrices, const Routing& routing, int64_t& bytes)>
+    expert_gated_scratch{"expert_gated_scratch"};
 inline constinit Kernel<void(Tensor y, Tensor x, const Routing& routing, bool accumulate)> combine{"combine"};
 }  // namespace kernels
 

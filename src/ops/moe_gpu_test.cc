@@ -26,7 +26,13 @@ struct Experts {
     }
     for (int e = 0; e < count; ++e) {
       const auto first = static_cast<size_t>(2 * e);
-      matrices.push_back({{weights[first].weight, weights[first + 1].weight}, 2, 2 * rows, cols, {}});
+      Matrix matrix;
+      matrix.parts[0] = weights[first].weight;
+      matrix.parts[1] = weights[first + 1].weight;
+      matrix.count = 2;
+      matrix.rows = 2 * rows;
+      matrix.cols = cols;
+      matrices.push_back(matrix);
     }
   }
 
@@ -118,6 +124,46 @@ TEST_F(MoeGpu, TakesColumnsThatAreNoWholeUnits) {
   }
 }
 
+double silu(double x) { return x / (1 + std::exp(-x)); }
+
+TEST_F(MoeGpu, GatesEveryFormatAndTypeForTheTokensOfPairs) {
+  const std::vector<int32_t> counts{0, 3, 1, 0, 20, 70, 2};
+  Pairs pairs(counts, 48);
+  for (size_t i = 0; i < pairs.tokens.size(); ++i) pairs.tokens[i] = static_cast<int32_t>(i * 31 % 48);
+  for (const Dtype type : activation_types) {
+    for (const FormatId format : {FormatId::f32, FormatId::f16, FormatId::bf16, FormatId::q4_0, FormatId::q4_1,
+                                  FormatId::q5_0, FormatId::q8_0, FormatId::q4_k, FormatId::q6_k}) {
+      for (const int cols : {256, 768}) {
+        SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::string(format_info(format).name));
+        const Experts experts(format, 7, 40, cols, cols == 256);
+        FloatMatrix x = FloatMatrix::random(type, 48, cols, 8, 3, 0.1F);
+        for (const bool invariant : {true, false}) {
+          TestDevice device;
+          Exec exec = device.exec();
+          exec.activations = type;
+          exec.queue.batch_invariant = invariant;
+
+          const Tensor y = expert_gated(exec, x.tensor(), experts.matrices.data(), pairs.routing, Activation::silu);
+
+          ASSERT_EQ(y.dims[1], 40);
+          for (int pair = 0; pair < 96; ++pair) {
+            const int expert = pairs.expert_of(pair);
+            const int token = pairs.tokens[static_cast<size_t>(pair)];
+            for (int row = 0; row < 40; row += 1 + pair % 5) {
+              const double gate = experts.dot(expert, row, x, token);
+              const double up = experts.dot(expert, 40 + row, x, token);
+              const double expected = silu(gate) * up;
+              ASSERT_NEAR(float_at(y, pair, row), expected,
+                          1e-4 + 4 * rounding(type) * (std::abs(gate) + 1) * (std::abs(up) + 1))
+                  << "pair " << pair << " row " << row;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 /// The bits of a pair's result, however many pairs its expert has.
 TEST_F(MoeGpu, APairsResultDoesNotDependOnOthersWhereBatchesMustNotMatter) {
   const Experts experts(FormatId::bf16, 2, 64, 2048, true);
@@ -135,12 +181,14 @@ TEST_F(MoeGpu, APairsResultDoesNotDependOnOthersWhereBatchesMustNotMatter) {
   for (int row = 0; row < 128; ++row) ASSERT_EQ(float_at(alone, 0, row), float_at(all, 170, row)) << row;
 }
 
-TEST_F(MoeGpu, RoutesManyTokensInTheirOrder) {
-  constexpr int tokens = 3000;
+class MoeGpuRouting : public OnGpu, public ::testing::WithParamInterface<int> {};
+
+TEST_P(MoeGpuRouting, NumbersPairsInTheOrderOfTokens) {
+  const int tokens = GetParam();
   constexpr int experts = 128;
   constexpr int used = 8;
   for (const bool renormalize : {true, false}) {
-    std::vector<float> logits = random_floats(size_t{tokens} * experts, 1);
+    std::vector<float> logits = random_floats(static_cast<size_t>(tokens) * experts, 1);
     const auto run = [&](bool gpu) {
       testing_on_gpu() = gpu;
       auto device = std::make_unique<TestDevice>();
@@ -160,6 +208,8 @@ TEST_F(MoeGpu, RoutesManyTokensInTheirOrder) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Tokens, MoeGpuRouting, ::testing::Values(1, 2, 33, 64, 65, 3000));
 
 TEST_F(MoeGpu, CombinesEveryType) {
   constexpr int tokens = 21;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/linear_testing.h"
+#include "ops/select.h"
 
 namespace quern::testing {
 namespace {
@@ -83,9 +84,14 @@ TEST(Moe, ExpertsAndTheirWeightedSumMatchADoubleReference) {
     Exec exec = bench.exec();
     std::vector<float> logits = some_logits();
     std::vector<RandomWeight> weights;
-    std::vector<Matrix> matrices;
+    std::vector<Matrix> matrices(experts);
     for (unsigned e = 0; e < experts; ++e) weights.push_back(random_weight(FormatId::f32, rows, cols, e));
-    for (const RandomWeight& weight : weights) matrices.push_back({{weight.weight}, 1, rows, cols, {}});
+    for (size_t e = 0; e < experts; ++e) {
+      matrices[e].parts[0] = weights[e].weight;
+      matrices[e].count = 1;
+      matrices[e].rows = rows;
+      matrices[e].cols = cols;
+    }
     const Routing routing = route(exec, view(logits, tokens, experts), used, true);
     std::vector<float> x = random_floats(size_t{tokens} * used * cols, 2);
     std::vector<float> y = random_floats(size_t{tokens} * rows, 3);
@@ -108,6 +114,36 @@ TEST(Moe, ExpertsAndTheirWeightedSumMatchADoubleReference) {
         }
         ASSERT_NEAR(y[static_cast<size_t>(t * rows + row)], wanted, 1e-4) << "token " << t << " row " << row;
       }
+    }
+  });
+}
+
+TEST(Moe, GatedExpertsEqualTheOperationsOneAfterTheOther) {
+  at_every_level([] {
+    constexpr int hidden = 24;
+    constexpr int cols = 64;
+    Bench bench(2);
+    Exec exec = bench.exec();
+    std::vector<float> logits = some_logits();
+    std::vector<RandomWeight> weights;
+    std::vector<Matrix> matrices(experts);
+    for (unsigned i = 0; i < 2 * experts; ++i) weights.push_back(random_weight(FormatId::q8_0, hidden, cols, i));
+    for (size_t e = 0; e < experts; ++e) {
+      matrices[e].parts[0] = weights[2 * e].weight;
+      matrices[e].parts[1] = weights[2 * e + 1].weight;
+      matrices[e].count = 2;
+      matrices[e].rows = 2 * hidden;
+      matrices[e].cols = cols;
+    }
+    const Routing routing = route(exec, view(logits, tokens, experts), used, true);
+    std::vector<float> x = random_floats(size_t{tokens} * cols, 2);
+
+    const Tensor y = expert_gated(exec, view(x, tokens, cols), matrices.data(), routing, Activation::gelu_tanh);
+
+    const Tensor pairs = select_rows(exec, view(x, tokens, cols), routing.tokens);
+    const Tensor expected = gated(exec, expert_linear(exec, pairs, matrices.data(), routing), Activation::gelu_tanh);
+    for (int pair = 0; pair < tokens * used; ++pair) {
+      for (int i = 0; i < hidden; ++i) ASSERT_EQ(y.row<float>(pair)[i], expected.row<float>(pair)[i]);
     }
   });
 }

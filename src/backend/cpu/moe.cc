@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/thread_pool.h"
+#include "ops/select.h"
 
 namespace quern::QUERN_ISA {
 namespace {
@@ -79,6 +80,36 @@ void expert_linear(Queue queue, Tensor y, Tensor x, const Matrix* matrices, cons
   }
 }
 
+/// The pairs' inputs and products, then what the products need.
+struct GatedScratch {
+  int64_t inputs, products, linear;
+};
+
+GatedScratch gated_scratch(Queue queue, Tensor x, const Matrix* matrices, const Routing& routing) {
+  const int32_t pairs = routing.tokens.dims[0];
+  const auto bytes = [&](int64_t cols) { return (pairs * cols * dtype_bytes(x.dtype) + 63) / 64 * 64; };
+  GatedScratch sizes{bytes(x.dims[1]), bytes(matrices[0].rows), 0};
+  expert_linear_scratch(queue, matrices, routing.starts.dims[0] - 1, pairs, sizes.linear);
+  return sizes;
+}
+
+void expert_gated_scratch(Queue queue, Tensor x, const Matrix* matrices, const Routing& routing, int64_t& bytes) {
+  const GatedScratch sizes = gated_scratch(queue, x, matrices, routing);
+  bytes = sizes.inputs + sizes.products + sizes.linear;
+}
+
+/// One after the other.
+void expert_gated(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
+                  Activation activation, std::byte* scratch) {
+  const GatedScratch sizes = gated_scratch(queue, x, matrices, routing);
+  const int32_t pairs = routing.tokens.dims[0];
+  const Tensor inputs = Tensor::dense(scratch, x.dtype, pairs, x.dims[1]);
+  const Tensor products = Tensor::dense(scratch + sizes.inputs, x.dtype, pairs, matrices[0].rows);
+  kernels::select_rows.find(DeviceKind::cpu)(queue, inputs, x, routing.tokens);
+  expert_linear(queue, products, inputs, matrices, routing, scratch + sizes.inputs + sizes.products);
+  kernels::gated.find(DeviceKind::cpu)(queue, y, products, activation);
+}
+
 void combine(Queue queue, Tensor y, Tensor x, const Routing& routing, bool accumulate) {
   auto& pool = *static_cast<ThreadPool*>(queue.native);
   const int32_t dim = y.dims[1];
@@ -99,6 +130,9 @@ void combine(Queue queue, Tensor y, Tensor x, const Routing& routing, bool accum
 const bool route_added = kernels::route.add(DeviceKind::cpu, Isa::QUERN_ISA, route);
 const bool scratch_added = kernels::expert_linear_scratch.add(DeviceKind::cpu, Isa::QUERN_ISA, expert_linear_scratch);
 const bool linear_added = kernels::expert_linear.add(DeviceKind::cpu, Isa::QUERN_ISA, expert_linear);
+const bool gated_added = kernels::expert_gated.add(DeviceKind::cpu, Isa::QUERN_ISA, expert_gated);
+const bool gated_scratch_added =
+    kernels::expert_gated_scratch.add(DeviceKind::cpu, Isa::QUERN_ISA, expert_gated_scratch);
 const bool combine_added = kernels::combine.add(DeviceKind::cpu, Isa::QUERN_ISA, combine);
 
 }  // namespace

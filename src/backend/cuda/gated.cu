@@ -1,5 +1,6 @@
 #include "ops/gated.h"
 
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/vectors.h"
 
@@ -7,27 +8,6 @@ namespace quern::cuda {
 namespace {
 
 constexpr int threads = 256;
-
-/// x / (1 + e^-z). For results of 16 bits the fast instructions are exact enough.
-template <typename T>
-__device__ __forceinline__ float times_sigmoid(float x, float z) {
-  if constexpr (sizeof(T) == 2) {
-    // __fdividef gives 0 for divisors above 2^126, which is the right result here.
-    return __fdividef(x, 1.0F + __expf(-z));
-  } else {
-    return x / (1.0F + expf(-z));
-  }
-}
-
-template <typename T, Activation activation>
-__device__ __forceinline__ float activate(float x) {
-  if constexpr (activation == Activation::silu) return times_sigmoid<T>(x, x);
-  // x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)) is the tanh form.
-  if constexpr (activation == Activation::gelu_tanh) {
-    return times_sigmoid<T>(x, x * fmaf(x * x, 0.0713548163F, 1.59576912F));
-  }
-  return x * normcdff(x);
-}
 
 struct Rows {
   int64_t x_stride, y_stride;
@@ -48,7 +28,7 @@ __global__ void __launch_bounds__(threads) gate(T* y, const T* gate_up, Rows row
   load_floats(gates, gate_up);
   load_floats(ups, gate_up + rows.hidden);
 #pragma unroll
-  for (int i = 0; i < width; ++i) gates[i] = activate<T, activation>(gates[i]) * ups[i];
+  for (int i = 0; i < width; ++i) gates[i] = activate<T>(gates[i], activation) * ups[i];
   store_floats(y + row * rows.y_stride + first, gates);
 }
 

@@ -12,6 +12,14 @@ namespace {
 constexpr int choose_warps = 4;
 constexpr int place_threads = 1024;
 constexpr int combine_threads = 128;
+constexpr int few_pairs = 512;
+
+/// What a routing is made of.
+struct Places {
+  int* tokens;
+  int* starts;
+  int* places;
+};
 
 struct Choice {
   int tokens;
@@ -47,39 +55,69 @@ __device__ __forceinline__ int next_best(const float* logits, int experts, int l
   return at == INT_MAX ? 0 : at;
 }
 
+/// The best experts of a token and their weights. For whole warps.
+__device__ __forceinline__ void choose_of_token(int* chosen, float* weights, const float* logits,
+                                                const Choice& choice) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float largest = 0.0F;
+  float sum = 0.0F;
+  int last = -1;
+  for (int k = 0; k < choice.used; ++k) {
+    last = next_best(logits, choice.experts, last);
+    if (k == 0) largest = logits[last];
+    const float weight = expf(logits[last] - largest);
+    sum += weight;
+    if (lane == 0) {
+      chosen[k] = last;
+      weights[k] = weight;
+    }
+  }
+  if (!choice.renormalize) {
+    sum = 0.0F;
+    for (int e = lane; e < choice.experts; e += 32) sum += expf(logits[e] - largest);
+    sum = warp_sum(sum);
+  }
+  __syncwarp();
+  for (int k = lane; k < choice.used; k += 32) weights[k] /= sum;
+}
+
 /// A warp for each token.
 __global__ void __launch_bounds__(32 * choose_warps)
     choose(int* chosen, float* weights, const float* logits, int64_t stride, Choice choice) {
   allow_next();
   const int token = static_cast<int>(blockIdx.x * choose_warps + threadIdx.x / 32);
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const int used = choice.used;
-  const int experts = choice.experts;
   wait_for_previous();
   if (token >= choice.tokens) return;
-  const float* scores = logits + token * stride;
-  int* experts_of = chosen + int64_t{token} * used;
-  float* weights_of = weights + int64_t{token} * used;
-  float largest = 0.0F;
-  float sum = 0.0F;
-  int last = -1;
-  for (int k = 0; k < used; ++k) {
-    last = next_best(scores, experts, last);
-    if (k == 0) largest = scores[last];
-    const float weight = expf(scores[last] - largest);
-    sum += weight;
-    if (lane == 0) {
-      experts_of[k] = last;
-      weights_of[k] = weight;
+  const int64_t first = int64_t{token} * choice.used;
+  choose_of_token(chosen + first, weights + first, logits + token * stride, choice);
+}
+
+/// All of the routing in one block, for few pairs: each finds its place by looking at all others.
+__global__ void __launch_bounds__(place_threads)
+    route_few(Places to, float* weights, const float* logits, int64_t stride, Choice choice) {
+  allow_next();
+  __shared__ int chosen[few_pairs];
+  wait_for_previous();
+  for (int token = threadIdx.x / 32; token < choice.tokens; token += place_threads / 32) {
+    const int first = token * choice.used;
+    choose_of_token(chosen + first, weights + first, logits + token * stride, choice);
+  }
+  __syncthreads();
+  const int pairs = choice.tokens * choice.used;
+  for (int expert = threadIdx.x; expert <= choice.experts; expert += place_threads) {
+    int smaller = 0;
+    for (int i = 0; i < pairs; ++i) smaller += chosen[i] < expert ? 1 : 0;
+    to.starts[expert] = smaller;
+  }
+  for (int i = threadIdx.x; i < pairs; i += place_threads) {
+    const int mine = chosen[i];
+    int before = 0;
+    for (int other = 0; other < pairs; ++other) {
+      before += chosen[other] < mine || (chosen[other] == mine && other < i) ? 1 : 0;
     }
+    to.places[i] = before;
+    to.tokens[before] = i / choice.used;
   }
-  if (!choice.renormalize) {
-    sum = 0.0F;
-    for (int e = lane; e < experts; e += 32) sum += expf(scores[e] - largest);
-    sum = warp_sum(sum);
-  }
-  __syncwarp();
-  for (int k = lane; k < used; k += 32) weights_of[k] /= sum;
 }
 
 /// Sums over the block of a small number from each thread: of the threads before this one, and of all.
@@ -107,8 +145,7 @@ __device__ Prefix block_prefix(int count) {
 }
 
 /// A block for each expert numbers its pairs, in the order of tokens.
-__global__ void __launch_bounds__(place_threads)
-    place(int* tokens, int* starts, int* places, const int* chosen, int pairs, int used) {
+__global__ void __launch_bounds__(place_threads) place(Places to, const int* chosen, int pairs, int used) {
   allow_next();
   const int expert = static_cast<int>(blockIdx.x);
   wait_for_previous();
@@ -116,8 +153,8 @@ __global__ void __launch_bounds__(place_threads)
   for (int i = threadIdx.x; i < pairs; i += place_threads) smaller += chosen[i] < expert ? 1 : 0;
   int pair = block_prefix(smaller).all;
   if (threadIdx.x == 0) {
-    starts[expert] = pair;
-    if (expert == 0) starts[gridDim.x] = pairs;
+    to.starts[expert] = pair;
+    if (expert == 0) to.starts[gridDim.x] = pairs;
   }
   constexpr int each = 4;  // neighbours of a thread
   for (int first = 0; first < pairs; first += place_threads * each) {
@@ -135,20 +172,24 @@ __global__ void __launch_bounds__(place_threads)
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       if (!is_mine[i]) continue;
-      tokens[at] = (mine + i) / used;
-      places[mine + i] = at++;
+      to.tokens[at] = (mine + i) / used;
+      to.places[mine + i] = at++;
     }
   }
 }
 
 void route(Queue queue, const Routing& routing, Tensor chosen, Tensor logits, bool renormalize) {
-  const int tokens = logits.dims[0];
-  const int used = chosen.dims[1];
-  launch(queue, choose, static_cast<unsigned>((tokens + choose_warps - 1) / choose_warps), 32 * choose_warps, 0,
-         chosen.as<int>(), routing.weights.as<float>(), logits.as<float>(), logits.strides[0],
-         Choice{tokens, logits.dims[1], used, renormalize});
-  launch(queue, place, static_cast<unsigned>(logits.dims[1]), place_threads, 0, routing.tokens.as<int>(),
-         routing.starts.as<int>(), routing.places.as<int>(), chosen.as<int>(), tokens * used, used);
+  const Choice choice{logits.dims[0], logits.dims[1], chosen.dims[1], renormalize};
+  const Places to{routing.tokens.as<int>(), routing.starts.as<int>(), routing.places.as<int>()};
+  auto* const weights = routing.weights.as<float>();
+  const int pairs = choice.tokens * choice.used;
+  if (pairs <= few_pairs) {
+    return launch(queue, route_few, 1, place_threads, 0, to, weights, logits.as<float>(), logits.strides[0], choice);
+  }
+  launch(queue, choose, static_cast<unsigned>((choice.tokens + choose_warps - 1) / choose_warps), 32 * choose_warps, 0,
+         chosen.as<int>(), weights, logits.as<float>(), logits.strides[0], choice);
+  launch(queue, place, static_cast<unsigned>(choice.experts), place_threads, 0, to, chosen.as<int>(), pairs,
+         choice.used);
 }
 
 struct Sums {

@@ -3,21 +3,27 @@
 // only.
 #pragma once
 
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/linear_skinny.cuh"
 #include "backend/cuda/moe_experts.h"
 
 namespace quern::cuda {
 
+/// How many units a warp has under way.
+template <typename Format>
+inline constexpr int expert_units_ahead =
+    in_rows<Format> || Packed<std::conditional_t<in_rows<Format>, Q4_0, Format>>::low == 2 ? 4 : 2;
+
 /// The rows of a warp.
 template <typename Format, typename T>
 struct ExpertRows {
-  using Unit = std::conditional_t<is_float<Format>, FloatUnit<T>, Unit<Format, T>>;
-  const std::byte* rows[is_float<Format> ? 2 : 1];  // of this lane, or the panel
+  using Unit = typename UnitOf<Format, T>::type;
+  const std::byte* rows[in_rows<Format> ? 2 : 1];  // of this lane, or the panel
   int cols;
 
   __device__ ExpertRows(const std::byte* data, int row, int last, int columns) : cols(columns) {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    if constexpr (is_float<Format>) {
+    if constexpr (in_rows<Format>) {
       rows[0] = data + min(row + lane / 4, last) * panel_bytes<Format>(cols);
       rows[1] = data + min(row + 8 + lane / 4, last) * panel_bytes<Format>(cols);
     } else {
@@ -28,10 +34,8 @@ struct ExpertRows {
   __device__ __forceinline__ void load(Unit& unit, int number, int part) const {
     if (number * Unit::columns >= cols) return;
     const int lane = static_cast<int>(threadIdx.x % 32);
-    if constexpr (is_float<Format>) {
-      const int column = number * Unit::columns + 32 * part + 8 * (lane % 4);
-      unit.words[part][0] = stream16(rows[0] + 2 * column);
-      unit.words[part][1] = stream16(rows[1] + 2 * column);
+    if constexpr (in_rows<Format>) {
+      load_from_rows<Format>(unit, rows, number, part, cols);
     } else {
       using P = Packed<Format>;
       const std::byte* const records = rows[0] + headers_bytes<Format>(cols);
@@ -40,10 +44,20 @@ struct ExpertRows {
   }
 };
 
+/// Where the rows of x are that a lane's tokens read, in bytes.
+template <typename T, int TokenTiles>
+__device__ __forceinline__ void find_inputs(const ExpertJob& job, int pair, int pairs, int (&tokens)[TokenTiles]) {
+#pragma unroll
+  for (int n = 0; n < TokenTiles; ++n) {
+    const int in_tile = min(8 * n + static_cast<int>(threadIdx.x % 32 / 4), pairs - 1);
+    tokens[n] = static_cast<int>(input_of(job, pair + in_tile) * job.x_stride * static_cast<int64_t>(sizeof(T)));
+  }
+}
+
 /// Adds what the warps of each row group have and writes it.
 template <typename T, int TokenTiles>
 __device__ __forceinline__ void write_pairs(const ExpertJob& job, const ExpertPart& part, int row, int pair, int pairs,
-                                            const float* bias, const float (&sums)[TokenTiles][4]) {
+                                            RowFactors factors, const float (&sums)[TokenTiles][4]) {
   __shared__ float shared[expert_warps][8 * TokenTiles][sums_pitch];
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
@@ -65,7 +79,8 @@ __device__ __forceinline__ void write_pairs(const ExpertJob& job, const ExpertPa
       sum += shared[in_tile / panel_height * turns + turn][token][in_tile % panel_height];
     }
     const int column = part.first_row + row + in_tile;
-    if (bias != nullptr) sum += bias[column];
+    if (factors.scale != nullptr) sum *= factors.scale[column];
+    if (factors.bias != nullptr) sum += factors.bias[column];
     static_cast<T*>(job.y)[(pair + token) * job.y_stride + column] = from_float<T>(sum);
   }
   __syncthreads();
@@ -76,8 +91,7 @@ __global__ void __launch_bounds__(32 * expert_warps, TokenTiles <= 4 ? 2 : 1)
     multiply_experts(const __grid_constant__ ExpertJob job, int tiles) {
   using Rows = ExpertRows<Format, T>;
   using Unit = typename Rows::Unit;
-  constexpr int ahead =
-      is_float<Format> || Packed<std::conditional_t<is_float<Format>, Q4_0, Format>>::low == 2 ? 4 : 2;
+  constexpr int ahead = expert_units_ahead<Format>;
   allow_next();
   const int tile = static_cast<int>(blockIdx.x) % tiles;
   const ExpertPart& part = job.parts[part_of_tile(job, tile)];
@@ -87,13 +101,12 @@ __global__ void __launch_bounds__(32 * expert_warps, TokenTiles <= 4 ? 2 : 1)
   const int turns = expert_warps / job.row_groups;
   const int turn = warp % turns;
   const int units = job.cols / Unit::columns;
-  const int64_t x_bytes = job.x_stride * static_cast<int64_t>(sizeof(T));
 
   wait_for_previous();
   const int expert = expert_of_slot(job.starts, job.experts, static_cast<int>(blockIdx.x) / tiles);
   if (expert < 0) return;
   const Rows rows(part.data + expert * part.step, row + warp / turns * panel_height, part.rows - 1, job.cols);
-  const float* const bias = job.bias == nullptr ? nullptr : job.bias + expert * job.bias_step;
+  const RowFactors factors = job.factors(expert);
   const int end = job.starts[expert + 1];
   for (int pair = job.starts[expert]; pair < end; pair += 8 * TokenTiles) {
     Unit ring[ahead];
@@ -103,12 +116,9 @@ __global__ void __launch_bounds__(32 * expert_warps, TokenTiles <= 4 ? 2 : 1)
       for (int half = 0; half < Unit::parts; ++half) rows.load(ring[i], turn + i * turns, half);
     }
     const int pairs = min(end - pair, 8 * TokenTiles);
-    const auto* const x = static_cast<const std::byte*>(job.x) + pair * x_bytes;
+    const auto* const x = static_cast<const std::byte*>(job.x);
     int tokens[TokenTiles];
-#pragma unroll
-    for (int n = 0; n < TokenTiles; ++n) {
-      tokens[n] = min(8 * n + static_cast<int>(threadIdx.x % 32 / 4), pairs - 1) * static_cast<int>(x_bytes);
-    }
+    find_inputs<T>(job, pair, pairs, tokens);
     float sums[TokenTiles][4] = {};
     for (int first = turn; first < units; first += ahead * turns) {
 #pragma unroll
@@ -121,7 +131,98 @@ __global__ void __launch_bounds__(32 * expert_warps, TokenTiles <= 4 ? 2 : 1)
         }
       }
     }
-    write_pairs<T, TokenTiles>(job, part, row, pair, pairs, bias, sums);
+    write_pairs<T, TokenTiles>(job, part, row, pair, pairs, factors, sums);
+  }
+}
+
+/// The same of a gate and an up projection.
+template <typename T, int TokenTiles>
+__device__ __forceinline__ void write_gated(const ExpertJob& job, int row, int pair, int pairs, RowFactors factors,
+                                            const float (&sums)[2][TokenTiles][4]) {
+  __shared__ float shared[2][expert_warps][8 * TokenTiles][sums_pitch];
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+#pragma unroll
+    for (int n = 0; n < TokenTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        shared[part][threadIdx.x / 32][8 * n + 2 * (lane % 4) + i % 2][lane / 4 + 8 * (i / 2)] = sums[part][n][i];
+      }
+    }
+  }
+  __syncthreads();
+  const int turns = expert_warps / job.row_groups;
+  const int rows = panel_height * job.row_groups;
+  const int hidden = job.parts[0].rows;
+  for (int element = threadIdx.x; element < rows * pairs; element += 32 * expert_warps) {
+    const int in_tile = element % rows;
+    const int token = element / rows;
+    const int column = row + in_tile;
+    if (column >= hidden) continue;
+    float results[2] = {};
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      for (int turn = 0; turn < turns; ++turn) {
+        results[part] += shared[part][in_tile / panel_height * turns + turn][token][in_tile % panel_height];
+      }
+      if (factors.scale != nullptr) results[part] *= factors.scale[part * hidden + column];
+      if (factors.bias != nullptr) results[part] += factors.bias[part * hidden + column];
+    }
+    static_cast<T*>(job.y)[(pair + token) * job.y_stride + column] =
+        from_float<T>(activate<T>(results[0], *job.gated) * results[1]);
+  }
+  __syncthreads();
+}
+
+/// A tile is the same rows of the gate and of the up projection, whose units are read in turn.
+template <typename Format, typename T, int TokenTiles>
+__global__ void __launch_bounds__(32 * expert_warps, 2)
+    multiply_gated(const __grid_constant__ ExpertJob job, int tiles) {
+  using Rows = ExpertRows<Format, T>;
+  using Unit = typename Rows::Unit;
+  constexpr int ahead = expert_units_ahead<Format>;
+  allow_next();
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int turns = expert_warps / job.row_groups;
+  const int turn = warp % turns;
+  const int units = job.cols / Unit::columns;
+  const int row = static_cast<int>(blockIdx.x) % tiles * job.row_groups * panel_height;
+
+  wait_for_previous();
+  const int expert = expert_of_slot(job.starts, job.experts, static_cast<int>(blockIdx.x) / tiles);
+  if (expert < 0) return;
+  const int in_part = row + warp / turns * panel_height;
+  const Rows rows[2] = {{job.parts[0].data + expert * job.parts[0].step, in_part, job.parts[0].rows - 1, job.cols},
+                        {job.parts[1].data + expert * job.parts[1].step, in_part, job.parts[1].rows - 1, job.cols}};
+  const RowFactors factors = job.factors(expert);
+  const int end = job.starts[expert + 1];
+  for (int pair = job.starts[expert]; pair < end; pair += 8 * TokenTiles) {
+    Unit ring[ahead];
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+#pragma unroll
+      for (int half = 0; half < Unit::parts; ++half) rows[i % 2].load(ring[i], turn + i / 2 * turns, half);
+    }
+    const int pairs = min(end - pair, 8 * TokenTiles);
+    const auto* const x = static_cast<const std::byte*>(job.x);
+    int tokens[TokenTiles];
+    find_inputs<T>(job, pair, pairs, tokens);
+    float sums[2][TokenTiles][4] = {};
+    for (int first = turn; first < units; first += ahead / 2 * turns) {
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        const int unit = first + i / 2 * turns;
+#pragma unroll
+        for (int half = 0; half < Unit::parts; ++half) {
+          if (unit < units) {
+            use<Format, T, TokenTiles>(sums[i % 2], ring[i], half, x + unit * Unit::columns * 2, tokens);
+          }
+          rows[i % 2].load(ring[i], unit + ahead / 2 * turns, half);
+        }
+      }
+    }
+    write_gated<T, TokenTiles>(job, row, pair, pairs, factors, sums);
   }
 }
 
@@ -131,6 +232,12 @@ void launch_experts(const Queue& queue, ExpertJob job, int pairs) {
   const int units = job.cols / ExpertRows<Format, T>::Unit::columns;
   job.row_groups = units >= 32 ? 1 : units >= 16 ? 2 : units >= 8 ? 4 : 8;
   if (!queue.batch_invariant && pairs > 8) job.row_groups = 8;
+  if (job.gated) {
+    const int rows = panel_height * job.row_groups;
+    const int tiles = (job.parts[0].rows + rows - 1) / rows;
+    const auto kernel = pairs <= 8 ? multiply_gated<Format, T, 1> : multiply_gated<Format, T, 4>;
+    return launch(queue, kernel, static_cast<unsigned>(tiles * job.slots), 32 * expert_warps, 0, job, tiles);
+  }
   int tiles = 0;
   for (ExpertPart& part : job.parts) {
     tiles += (part.rows + panel_height * job.row_groups - 1) / (panel_height * job.row_groups);

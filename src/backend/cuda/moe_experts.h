@@ -1,8 +1,11 @@
 // Products of experts' packed weights with the pairs that were routed to them.
 #pragma once
 
+#include <optional>
+
 #include "backend/cuda/floats.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear_dequantize.h"
 #include "ops/moe.h"
 
 namespace quern::cuda {
@@ -18,7 +21,7 @@ struct ExpertPart {
   int32_t tiles_end = 0;  // tiles of the parts up to this one
 };
 
-/// y[i] = W_e x[i] for the pairs i of each of the experts.
+/// y[i] = scale * (W_e x[i]) + bias for the pairs i of each of the experts.
 struct ExpertJob {
   ExpertPart parts[3];
   int32_t cols = 0;
@@ -26,15 +29,30 @@ struct ExpertJob {
   int32_t slots = 0;       // experts that can have pairs
   int32_t row_groups = 1;  // groups of 16 rows in a tile; the warps of a group share its columns
   const int32_t* starts = nullptr;
+  const int32_t* tokens = nullptr;  // which row of x each pair reads; null: its own
   const void* x = nullptr;
   void* y = nullptr;
   int64_t x_stride = 0;
   int64_t y_stride = 0;
-  const float* bias = nullptr;  // of the first expert, or none
+  RowFactors first;  // of the first expert
+  int64_t scale_step = 0;
   int64_t bias_step = 0;
+  std::optional<Activation> gated;  // y[i] = activation(gate) * up, of two parts of equal rows
+
+#ifdef __CUDACC__
+  __device__ __forceinline__ RowFactors factors(int expert) const {
+    return {first.scale == nullptr ? nullptr : first.scale + expert * scale_step,
+            first.bias == nullptr ? nullptr : first.bias + expert * bias_step};
+  }
+#endif
 };
 
 #ifdef __CUDACC__
+/// Which row of x a pair reads.
+__device__ __forceinline__ int64_t input_of(const ExpertJob& job, int pair) {
+  return job.tokens == nullptr ? pair : job.tokens[pair];
+}
+
 /// The expert that is number `slot` of those with pairs, or -1. For whole warps.
 __device__ __forceinline__ int expert_of_slot(const int32_t* starts, int experts, int slot) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -62,7 +80,7 @@ __device__ __forceinline__ int part_of_tile(const ExpertJob& job, int tile) {
 template <typename Format, typename T>
 void launch_experts(const Queue& queue, ExpertJob job, int pairs);
 
-/// Any format, type and size.
+/// Any format, type and size; not gated.
 void launch_plain_experts(const Queue& queue, FormatId format, Dtype activations, const ExpertJob& job);
 
 }  // namespace quern::cuda

@@ -23,22 +23,27 @@ __global__ void __launch_bounds__(32 * expert_warps) multiply_rows(const __grid_
   if (row >= part.rows) return;
   const std::byte* const data = part.data + expert * part.step;
   const int column = part.first_row + row;
-  const float bias = job.bias == nullptr ? 0.0F : job.bias[expert * job.bias_step + column];
+  const RowFactors factors = job.factors(expert);
   const int end = job.starts[expert + 1];
   for (int first = job.starts[expert]; first < end; first += tile) {
     float sums[tile] = {};
+    int64_t inputs[tile];
+#pragma unroll
+    for (int t = 0; t < tile; ++t) inputs[t] = input_of(job, min(first + t, end - 1));
     for (int eighth = lane; eighth < job.cols / 8; eighth += 32) {
       const Eight w = decode_packed<Format>(data, job.cols, row, eighth);
 #pragma unroll
       for (int t = 0; t < tile; ++t) {
-        const T* const x = static_cast<const T*>(job.x) + min(first + t, end - 1) * job.x_stride + 8 * eighth;
+        const T* const x = static_cast<const T*>(job.x) + inputs[t] * job.x_stride + 8 * eighth;
 #pragma unroll
         for (int i = 0; i < 8; ++i) sums[t] = fmaf(w.v[i], to_float(x[i]), sums[t]);
       }
     }
 #pragma unroll
     for (int t = 0; t < tile; ++t) {
-      const float sum = warp_sum(sums[t]) + bias;
+      float sum = warp_sum(sums[t]);
+      if (factors.scale != nullptr) sum *= factors.scale[column];
+      if (factors.bias != nullptr) sum += factors.bias[column];
       if (lane == 0 && first + t < end) {
         static_cast<T*>(job.y)[(first + t) * job.y_stride + column] = from_float<T>(sum);
       }

@@ -1,4 +1,5 @@
-// expert_linear: neighbouring experts whose weights have one format and lie at equal distances are one launch.
+// expert_linear and expert_gated: neighbouring experts whose weights have one format and lie at equal distances are one
+// launch.
 #include <algorithm>
 
 #include "backend/cuda/moe_experts.h"
@@ -19,7 +20,8 @@ bool same_steps(const Matrix& first, const Matrix& second, const Matrix& a, cons
   for (int32_t p = 0; p < first.count; ++p) {
     if (b.parts[p].data - a.parts[p].data != second.parts[p].data - first.parts[p].data) return false;
   }
-  return b.bias.data - a.bias.data == second.bias.data - first.bias.data;
+  return b.bias.data - a.bias.data == second.bias.data - first.bias.data &&
+         b.scale.data - a.scale.data == second.scale.data - first.scale.data;
 }
 
 int32_t run_end(const Matrix* matrices, int32_t first, int32_t experts) {
@@ -37,28 +39,37 @@ constexpr bool has_units = !std::is_same_v<T, float> && Format::id != FormatId::
                            (Format::id != FormatId::f16 || std::is_same_v<T, Half>) &&
                            (Format::id != FormatId::bf16 || std::is_same_v<T, Bf16>);
 
-void launch_part(const Queue& queue, FormatId format, Dtype activations, const ExpertJob& job, int pairs) {
-  const bool aligned = job.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(job.x) % 16 == 0;
-  bool done = false;
+/// Whether matrix units can take a part of this many columns for rows of x in whole 16 bytes.
+bool takes_units(FormatId format, Dtype activations, int32_t cols) {
+  bool takes = false;
   visit_activation(activations, [&]<typename T>(T) {
     visit_format(format, [&]<typename Format>(Format) {
-      if constexpr (has_units<Format, T>) {
-        constexpr int columns = is_float<Format> ? 64 : record_columns;
-        if (!aligned || job.cols % columns != 0) return;
-        launch_experts<Format, T>(queue, job, pairs);
-        done = true;
-      }
+      takes = has_units<Format, T> && cols % (is_float<Format> ? 64 : record_columns) == 0;
     });
   });
-  if (!done) launch_plain_experts(queue, format, activations, job);
+  return takes;
+}
+
+void launch_part(const Queue& queue, FormatId format, Dtype activations, const ExpertJob& job, int pairs) {
+  const bool aligned = job.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(job.x) % 16 == 0;
+  if (!aligned || !takes_units(format, activations, job.cols)) {
+    return launch_plain_experts(queue, format, activations, job);
+  }
+  visit_activation(activations, [&]<typename T>(T) {
+    visit_format(format, [&]<typename Format>(Format) {
+      if constexpr (has_units<Format, T>) launch_experts<Format, T>(queue, job, pairs);
+    });
+  });
 }
 
 /// Parts of one format are one launch.
 void launch_run(const Queue& queue, const Matrix* matrices, ExpertJob job, Dtype activations, int pairs) {
   const Matrix& matrix = matrices[0];
   const Matrix& next = matrices[job.experts > 1 ? 1 : 0];
-  job.bias = matrix.bias ? matrix.bias.as<float>() : nullptr;
-  job.bias_step = matrix.bias ? next.bias.as<float>() - job.bias : 0;
+  if (matrix.scale) job.first.scale = matrix.scale.as<float>();
+  if (matrix.scale) job.scale_step = next.scale.as<float>() - job.first.scale;
+  if (matrix.bias) job.first.bias = matrix.bias.as<float>();
+  if (matrix.bias) job.bias_step = next.bias.as<float>() - job.first.bias;
   for (int32_t p = 0; p < matrix.count;) {
     std::fill(std::begin(job.parts), std::end(job.parts), ExpertPart{});
     int32_t first_row = 0;
@@ -73,13 +84,12 @@ void launch_run(const Queue& queue, const Matrix* matrices, ExpertJob job, Dtype
   }
 }
 
-void expert_linear(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
-                   std::byte* /*scratch*/) {
+/// `job` says how x is read and what is done to the products.
+void multiply(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing, ExpertJob job) {
   const int32_t experts = routing.starts.dims[0] - 1;
-  const int32_t tokens = routing.places.dims[0];
+  const int32_t pairs = routing.tokens.dims[0];
   // No expert has more pairs than there are tokens; where there are many, most have about twice the mean at most.
-  const int32_t usual = std::max(8, 2 * x.dims[0] / experts);
-  ExpertJob job;
+  const int32_t usual = std::max(8, 2 * pairs / experts);
   job.cols = x.dims[1];
   job.x = x.data;
   job.y = y.data;
@@ -88,11 +98,46 @@ void expert_linear(Queue queue, Tensor y, Tensor x, const Matrix* matrices, cons
   for (int32_t first = 0; first < experts;) {
     const int32_t end = run_end(matrices, first, experts);
     job.experts = end - first;
-    job.slots = std::min(job.experts, x.dims[0]);
+    job.slots = std::min(job.experts, pairs);
     job.starts = routing.starts.as<int32_t>() + first;
-    launch_run(queue, matrices + first, job, x.dtype, std::min(tokens, usual));
+    launch_run(queue, matrices + first, job, x.dtype, std::min(routing.places.dims[0], usual));
     first = end;
   }
+}
+
+void expert_linear(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
+                   std::byte* /*scratch*/) {
+  multiply(queue, y, x, matrices, routing, {});
+}
+
+/// Whether gate and up projections can be one launch that also applies the activation.
+bool fuses(Tensor x, const Matrix* matrices, int32_t experts) {
+  for (int32_t e = 0; e < experts; ++e) {
+    const Matrix& matrix = matrices[e];
+    const Weight& gate = matrix.parts[0];
+    if (matrix.count != 2 || gate.format != matrix.parts[1].format || gate.rows != matrix.parts[1].rows) return false;
+    if (!takes_units(gate.format, x.dtype, x.dims[1])) return false;
+  }
+  return x.strides[0] % 8 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+}
+
+/// The products, where activations are a launch of their own.
+void expert_gated_scratch(Queue /*queue*/, Tensor x, const Matrix* matrices, const Routing& routing, int64_t& bytes) {
+  const bool fused = fuses(x, matrices, routing.starts.dims[0] - 1);
+  bytes = fused ? 0 : int64_t{routing.tokens.dims[0]} * matrices[0].rows * dtype_bytes(x.dtype);
+}
+
+void expert_gated(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
+                  Activation activation, std::byte* scratch) {
+  ExpertJob job;
+  job.tokens = routing.tokens.as<int32_t>();
+  if (fuses(x, matrices, routing.starts.dims[0] - 1)) {
+    job.gated = activation;
+    return multiply(queue, y, x, matrices, routing, job);
+  }
+  const Tensor products = Tensor::dense(scratch, x.dtype, y.dims[0], matrices[0].rows);
+  multiply(queue, products, x, matrices, routing, job);
+  kernels::gated.find(DeviceKind::cuda)(queue, y, products, activation);
 }
 
 void expert_linear_scratch(Queue /*queue*/, const Matrix* /*matrices*/, int32_t /*experts*/, int32_t /*pairs*/,
@@ -102,6 +147,8 @@ void expert_linear_scratch(Queue /*queue*/, const Matrix* /*matrices*/, int32_t 
 
 const bool scratch_added = kernels::expert_linear_scratch.add(DeviceKind::cuda, expert_linear_scratch);
 const bool added = kernels::expert_linear.add(DeviceKind::cuda, expert_linear);
+const bool gated_scratch_added = kernels::expert_gated_scratch.add(DeviceKind::cuda, expert_gated_scratch);
+const bool gated_added = kernels::expert_gated.add(DeviceKind::cuda, expert_gated);
 
 }  // namespace
 }  // namespace quern::cuda

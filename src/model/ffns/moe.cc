@@ -6,9 +6,7 @@
 #include <vector>
 
 #include "model/block.h"
-#include "ops/gated.h"
 #include "ops/linear.h"
-#include "ops/select.h"
 
 namespace quern {
 namespace {
@@ -34,8 +32,7 @@ class Moe final : public Block {
     const Tensor scores = exec.arena.tensor(Dtype::f32, x.dims[0], spec_.experts);
     linear_into(exec, scores, x, router_, false);
     const Routing routing = route(exec, scores, spec_.used, spec_.renormalize);
-    const Tensor pairs = select_rows(exec, x, routing.tokens);
-    const Tensor hidden = gated(exec, expert_linear(exec, pairs, gate_up_.data(), routing), spec_.activation);
+    const Tensor hidden = expert_gated(exec, x, gate_up_.data(), routing, spec_.activation);
     combine(exec, y, expert_linear(exec, hidden, down_.data(), routing), routing, accumulate);
   }
 
@@ -57,11 +54,13 @@ class Moe final : public Block {
         ASSIGN_OR_RETURN(matrix.parts[part],
                          weights.stacked(prefix + "gate_up_proj", expert, shape, part * spec_.hidden, spec_.hidden));
       }
+      matrix.scale = weights.scales({matrix.parts, 2});
       return matrix;
     }
     const std::array<int64_t, 3> shape{spec_.experts, spec_.hidden, dim};
     ASSIGN_OR_RETURN(matrix.parts[0], weights.stacked(prefix + "gate_proj.weight", expert, shape, 0, spec_.hidden));
     ASSIGN_OR_RETURN(matrix.parts[1], weights.stacked(prefix + "up_proj.weight", expert, shape, 0, spec_.hidden));
+    matrix.scale = weights.scales({matrix.parts, 2});
     return matrix;
   }
 
@@ -75,6 +74,7 @@ class Moe final : public Block {
     const std::array<int64_t, 3> shape{spec_.experts, dim, spec_.hidden};
     const std::string stack = prefix + (weights.has(prefix + "down_proj") ? "down_proj" : "down_proj.weight");
     ASSIGN_OR_RETURN(matrix.parts[0], weights.stacked(stack, expert, shape, 0, dim));
+    matrix.scale = weights.scales({matrix.parts, 1});
     return matrix;
   }
 
