@@ -53,6 +53,7 @@ class CudaDevice final : public Device {
   Status open() {
     try {
       check(cudaSetDevice(index_), "choosing it");
+      check(cudaDeviceSetCacheConfig(cudaFuncCachePreferShared), "cache");  // for kernels that say nothing: launch.h
       check(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "stream");
       for (cudaEvent_t& event : events_) {
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "event");
