@@ -49,7 +49,7 @@ fuzz:  ## every fuzz target for FUZZ_SECONDS (default 600) each
 	@tools/fuzz $(or $(FUZZ_SECONDS),600)
 
 format:  ## clang-format all sources
-	@git ls-files 'src/*.h' 'src/*.cc' 'tests/*.cc' 'bench/*.cc' | xargs clang-format-19 -i
+	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format-19 -i
 
 check:  ## formatting, layers, headers, sizes
 	@tools/check_format && tools/check_layers && tools/check_headers && tools/size

@@ -4,7 +4,9 @@
 usage: make_template_cases.py OUTPUT_DIRECTORY [DIRECTORY_OF_REAL_TEMPLATES]
 
 Writes template_cases.json (snippets with their output) and, given real templates, template_hashes.json: FNV-1a hashes
-of what each renders for every conversation of template_conversations.json, which stands in OUTPUT_DIRECTORY.
+of what each renders for every conversation of template_conversations.json, which stands in OUTPUT_DIRECTORY. Instead of
+a hash stands "error" for a failure of jinja2's, and "error: " and the message for one that the template raises itself.
+template_texts.json has the whole texts of some.
 Differences from `transformers`, on purpose: list.append and list.pop are allowed, because published templates use them;
 and there is a filter from_json, which templates of DeepSeek expect.
 """
@@ -20,6 +22,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from template_snippets import SNIPPETS, VARIABLES
 
+SHOWN = ("Qwen-Qwen3-0.6B", "openai-gpt-oss-120b", "meta-llama-Llama-3.1-8B-Instruct", "deepseek-ai-DeepSeek-V3.1",
+         "google-gemma-4-31B-it", "mistralai-Mistral-Nemo-Instruct-2407")
+TOLD = ("system and several turns", "unicode everywhere", "rounds of tools with thinking")
 UNIX_TIME = 1721990096  # 26 Jul 2024 10:34:56 UTC
 
 
@@ -42,8 +47,12 @@ class Environment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
 
+class OwnError(jinja2.exceptions.TemplateError):
+    pass
+
+
 def raise_exception(message):
-    raise jinja2.exceptions.TemplateError(message)
+    raise OwnError(message)
 
 
 def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
@@ -73,6 +82,17 @@ def render(source, variables):
         return None
 
 
+def own_error(source, variables):
+    """The message that the template itself raises, or nothing."""
+    try:
+        environment().from_string(source).render(**json.loads(json.dumps(variables)))
+    except OwnError as error:
+        return f": {error}"
+    except Exception:
+        pass
+    return ""
+
+
 def fnv1a(text):
     value = 0xCBF29CE484222325
     for byte in text.encode():
@@ -90,12 +110,18 @@ def main():
         return
     conversations = json.loads((output / "template_conversations.json").read_text())
     hashes = {}
+    samples = []
     for path in sorted(Path(sys.argv[2]).glob("*.jinja")):
         source = path.read_text()
         texts = [render(source, c["variables"]) for c in conversations]
-        hashes[path.stem] = ["error" if text is None else fnv1a(text) for text in texts]
+        hashes[path.stem] = ["error" + own_error(source, c["variables"]) if text is None else fnv1a(text)
+                             for text, c in zip(texts, conversations)]
+        if path.stem in SHOWN:
+            samples += [[path.stem, c["name"], text] for text, c in zip(texts, conversations) if text and c["name"] in TOLD]
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(values)}" for name, values in hashes.items())
     (output / "template_hashes.json").write_text("{\n" + lines + "\n}\n")
+    lines = ",\n".join(json.dumps(sample, ensure_ascii=False) for sample in samples)
+    (output / "template_texts.json").write_text("[\n" + lines + "\n]\n")
 
 
 if __name__ == "__main__":
