@@ -7,11 +7,11 @@
 #include <map>
 #include <string>
 
-#include "apps/bench_streams.h"
 #include "apps/bench_url.h"
 #include "apps/commands.h"
 #include "apps/instance.h"
-#include "apps/machine_limits.h"
+#include "apps/measure/machine_limits.h"
+#include "apps/measure/streams.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
 

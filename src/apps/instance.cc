@@ -61,6 +61,12 @@ Dtype dtype_of(const std::string& name) {
   return name == "float32" ? Dtype::f32 : name == "bfloat16" ? Dtype::bf16 : Dtype::f16;
 }
 
+/// A model that is quantized already keeps what it has.
+Quantize quantize_of(const InstanceOptions& options, const Checkpoint& checkpoint) {
+  const bool already = !checkpoint.invented() && checkpoint.config().present("quantization_config") != nullptr;
+  return options.quantization == "fp8" && !already ? Quantize::fp8 : Quantize::no;
+}
+
 Result<Json> parse_overrides(const std::string& text) {
   if (text.empty()) return Json();
   auto given = Json::parse(text);
@@ -163,6 +169,7 @@ Status check_options(const InstanceOptions& options) {
   };
   TRY(one_of("--device", options.device, {"auto", "cpu", "cuda"}));
   TRY(one_of("--dtype", options.dtype, {"auto", "float32", "float16", "bfloat16"}));
+  TRY(one_of("--quantization", options.quantization, {"auto", "fp8"}));
   TRY(one_of("--kv-cache-dtype", options.kv_cache_dtype, {"auto", "float16", "bfloat16"}));
   if (!(options.gpu_memory_utilization > 0 && options.gpu_memory_utilization <= 1)) {
     return Error{
@@ -247,6 +254,7 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
             &o.generation_config);
   flags.add("--device", "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", &o.device);
   flags.add("--dtype", "auto|TYPE", "of activations: float32; on a GPU also float16, bfloat16", &o.dtype);
+  flags.add("--quantization", "auto|fp8", "fp8: float weights of linear layers become 8-bit floats", &o.quantization);
   flags.add("--kv-cache-dtype", "auto|TYPE", "of cached keys and values: float16; on a GPU also bfloat16",
             &o.kv_cache_dtype);
   flags.add("--gpu-memory-utilization", "P", "part of the GPU's free memory to take (0.9)", &o.gpu_memory_utilization);
@@ -332,7 +340,8 @@ Result<OpenedModel> open_model(const InstanceOptions& options) {
   ASSIGN_OR_RETURN(opened.device, open_device(options));
   const DeviceKind kind = opened.device->kind();
   ASSIGN_OR_RETURN(opened.options, resolved(options, kind, *opened.checkpoint));
-  ASSIGN_OR_RETURN(ModelPlan plan, plan_model(*opened.checkpoint, kind, overrides));
+  ASSIGN_OR_RETURN(ModelPlan plan,
+                   plan_model(*opened.checkpoint, kind, overrides, quantize_of(options, *opened.checkpoint)));
   MemoryPlan& memory = opened.memory;
   memory.free = opened.device->free_bytes();
   memory.weights = plan.weight_bytes;
@@ -367,6 +376,7 @@ Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options) 
   Progress progress("loading", options.quiet);
   LoadOptions load;
   ASSIGN_OR_RETURN(load.config_overrides, parse_overrides(options.hf_overrides));
+  load.quantize = quantize_of(options, *instance->checkpoint);
   load.threads = options.threads;
   const int64_t bytes = instance->memory.weights;
   load.progress = [&](double part) { progress.update(static_cast<int64_t>(part * static_cast<double>(bytes)), bytes); };

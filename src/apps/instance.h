@@ -27,6 +27,7 @@ struct InstanceOptions {
   std::string hf_overrides;                // JSON object laid over config.json
   std::string generation_config = "auto";  // auto, vllm, or a folder
   std::string dtype = "auto";
+  std::string quantization = "auto";  // auto: weights as they are stored; or fp8
   std::string kv_cache_dtype = "auto";
   std::string max_model_len = "auto";
   std::string device = "auto";

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "apps/weight_store.h"
 #include "base/thread_pool.h"
 #include "model/families/family.h"
 
@@ -50,22 +49,23 @@ Result<DecoderSpec> read_spec(const Checkpoint& checkpoint, const Json& config_o
   return spec;
 }
 
-Result<ModelPlan> plan_model(const Checkpoint& checkpoint, DeviceKind device, const Json& config_overrides) {
+Result<ModelPlan> plan_model(const Checkpoint& checkpoint, DeviceKind device, const Json& config_overrides,
+                             Quantize quantize) {
   ASSIGN_OR_RETURN(DecoderSpec spec, read_spec(checkpoint, config_overrides));
-  WeightStore store(checkpoint, device, nowhere);
+  WeightStore store(checkpoint, device, nowhere, quantize);
   ASSIGN_OR_RETURN(Decoder decoder, build(spec, store));
   return ModelPlan{std::move(spec), std::move(decoder), store.bytes()};
 }
 
 Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, const LoadOptions& options) {
-  ASSIGN_OR_RETURN(ModelPlan plan, plan_model(checkpoint, device.kind(), options.config_overrides));
+  ASSIGN_OR_RETURN(ModelPlan plan, plan_model(checkpoint, device.kind(), options.config_overrides, options.quantize));
   const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   if (plan.weight_bytes > device.free_bytes()) {
     return Error{fmt::format("{}: the weights take {:.1f} MiB of memory, but only {:.1f} MiB are free",
                              checkpoint.path(), mebibytes(plan.weight_bytes), mebibytes(device.free_bytes()))};
   }
   ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(device, plan.weight_bytes));
-  WeightStore store(checkpoint, device.kind(), memory.data());
+  WeightStore store(checkpoint, device.kind(), memory.data(), options.quantize);
   ASSIGN_OR_RETURN(Decoder decoder, build(plan.spec, store));
   CHECK(store.bytes() == plan.weight_bytes);
   store.fill(device, options.threads > 0 ? options.threads : usable_cores(), options.progress);

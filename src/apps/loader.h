@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "apps/weight_store.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "checkpoint/source.h"
@@ -58,7 +59,8 @@ struct LoadedModel {
 };
 
 struct LoadOptions {
-  Json config_overrides;                      // an object whose members replace those of config.json
+  Json config_overrides;  // an object whose members replace those of config.json
+  Quantize quantize = Quantize::no;
   int threads = 0;                            // 0: one per usable core
   std::function<void(double)> progress = {};  // called by the loading thread with 0..1
 };
@@ -67,7 +69,8 @@ struct LoadOptions {
 Result<DecoderSpec> read_spec(const Checkpoint& checkpoint, const Json& config_overrides = {});
 
 /// Checks names, shapes and types of all tensors and adds up exact bytes; reads no weights.
-Result<ModelPlan> plan_model(const Checkpoint& checkpoint, DeviceKind device, const Json& config_overrides = {});
+Result<ModelPlan> plan_model(const Checkpoint& checkpoint, DeviceKind device, const Json& config_overrides = {},
+                             Quantize quantize = Quantize::no);
 
 /// Converts all weights in parallel, straight into one block of device memory. The checkpoint may be closed afterwards.
 Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, const LoadOptions& options = {});

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/fp8_weights.h"
 #include "checkpoint/source.h"
 #include "model/weights.h"
 #include "tensor/device.h"
@@ -18,22 +19,31 @@
 
 namespace quern {
 
+/// What becomes of the float weights of linear layers; the router and the output stay as they are.
+enum class Quantize : uint8_t {
+  no,
+  fp8,  // 8-bit floats with a scale for each row
+};
+
 class WeightStore final : public Weights {
  public:
   /// Addresses start at `base`, which has room for everything or, for a plan, is no memory at all.
-  WeightStore(const Checkpoint& checkpoint, DeviceKind device, std::byte* base)
-      : checkpoint_(checkpoint), device_(device), base_(base) {}
+  WeightStore(const Checkpoint& checkpoint, DeviceKind device, std::byte* base, Quantize quantize = Quantize::no)
+      : checkpoint_(checkpoint), device_(device), base_(base), quantize_(quantize) {}
 
   bool has(std::string_view name) const override { return find(name) != nullptr; }
   Result<Weight> weight(const std::string& name, int rows, int cols) override;
   Result<Weight> stacked(const std::string& name, int index, std::span<const int64_t> shape, int first_row,
                          int rows) override;
   Result<Tensor> vectors(std::span<const NamedRows> parts, float offset) override;
+  Tensor scales(std::span<const Weight> parts) override;
+  Result<Tensor> spread(const std::string& name, int size) override;
   Tensor constants(std::span<const float> values) override;
 
   /// Bytes of everything asked for so far.
   int64_t bytes() const { return used_; }
-  /// An error that names a tensor of the layers that the model did not ask for: it would be computed without it.
+  /// An error that names a tensor of the layers that the model did not ask for: it would be computed without it; or one
+  /// whose scales it did not ask for.
   Status check_all_used(int layers, std::string_view architecture) const;
   /// Converts and packs everything that was asked for into the memory of `device`.
   void fill(Device& device, int threads, const std::function<void(double)>& progress);
@@ -45,12 +55,18 @@ class WeightStore final : public Weights {
     const Scheme* scheme;
     int64_t first_row;
     Weight to;
+    StoredScales scales;
+    bool quantized = false;           // here, from floats
+    std::byte* row_scales = nullptr;  // [rows] f32, where they go
+
+    bool has_row_scales() const { return quantized || (scales && !scales.in_blocks()); }
   };
   struct Vector {
     const StoredTensor* tensor;  // null: invented, all of them `offset`
     const Scheme* scheme;
     float offset;
     int32_t size;
+    int32_t stored;  // as many are in the file: all, or one for all
     std::byte* to;
   };
   struct Constant {
@@ -68,31 +84,43 @@ class WeightStore final : public Weights {
     std::vector<std::byte> data;
     std::vector<std::byte> scales;
     std::vector<std::byte> packed;
+    std::vector<float> row_scales;
   };
 
   const StoredTensor* find(std::string_view name) const;
   Result<const StoredTensor*> require(const std::string& name) const;
   Result<Weight> add_packing(const StoredTensor& tensor, std::span<const int64_t> shape, int64_t first_row, int rows);
+  /// Whether a matrix in this format becomes 8-bit floats.
+  bool to_quantize(std::string_view name, FormatId format, int64_t cols) const;
   std::byte* take(int64_t bytes);
   std::vector<Task> tasks() const;
   /// Rows of random values in a format, of which invented weights are made.
   struct RowPool {
     FormatId format;
     int32_t cols;
+    bool quantized;
     std::vector<std::byte> data, scales;
+
+    bool fits(const Packing& packing) const {
+      return format == packing.to.format && cols == packing.to.cols && quantized == packing.quantized;
+    }
   };
 
-  Weight add_packed(const StoredTensor* tensor, const Scheme* scheme, FormatId format, int64_t first_row,
-                    std::array<int32_t, 2> size);
+  Weight invent(std::string_view name, FormatId format, int64_t first_row, int rows, int cols);
+  /// Takes memory for a packing whose `to` says the format and size.
+  Weight add_packed(Packing packing);
   const RowPool& pool_of(const Packing& packing) const;
   void make_pools();
   void fill_vectors(Device& device) const;
   void read_rows(const Task& task, Scratch& scratch) const;
+  /// The planes of row `row` of a packing; returns its scale.
+  float read_row(const Packing& packing, int32_t row, std::byte* data, std::byte* scales) const;
   void pack(Device& device, const Task& task, Scratch& scratch) const;
 
   const Checkpoint& checkpoint_;
   DeviceKind device_;
   std::byte* base_;
+  Quantize quantize_;
   int64_t used_ = 0;
   std::set<const StoredTensor*> asked_;
   std::vector<Packing> packings_;

@@ -1,4 +1,4 @@
-#include "apps/machine_limits.h"
+#include "apps/measure/machine_limits.h"
 
 #include <algorithm>
 #include <cstdint>

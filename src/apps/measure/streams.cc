@@ -1,4 +1,4 @@
-#include "apps/bench_streams.h"
+#include "apps/measure/streams.h"
 
 #include <algorithm>
 #include <atomic>

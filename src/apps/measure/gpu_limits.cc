@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "apps/loader.h"
-#include "apps/machine_limits.h"
+#include "apps/measure/machine_limits.h"
 #include "base/clock.h"
 #include "ops/linear.h"
 #include "ops/read_all.h"
