@@ -25,7 +25,8 @@ struct PagedKv {
 
 /// The sequences of one step. Token i of segment s is query token starts[s] + i, at position positions[starts[s] + i];
 /// positions of a segment ascend. On a GPU a step may be padded: tokens at position -1 are nobody's, their keys and
-/// values are not kept and their attention is zeros.
+/// values are not kept and their attention is zeros. Segments, tables and the keys of earlier steps are there before
+/// the step's first kernel begins: a GPU reads them while the kernels in front of attention still run.
 struct Segments {
   Tensor starts;     // [segments + 1] i32: first query token of each segment
   Tensor rows;       // [segments] i32: row in the page table

@@ -388,17 +388,14 @@ class PromptGroup {
   /// Whether the same warpgroups of all other blocks that have a share of the lane have saved their sums.
   __device__ bool arrived_last(const Passage& passage) {
     __shared__ bool last[Shape::groups];
-    __threadfence();
     sync_threads(1 + group_, 128);
     if (thread_ == 0) {
       unsigned* const count = split_.arrivals + Shape::groups * share_.first_owner(passage) + group_;
-      last[group_] = atomicAdd(count, 1U) == static_cast<unsigned>(share_.owners(passage) - 1);
+      last[group_] = count_arrival(count) == static_cast<unsigned>(share_.owners(passage) - 1);
       if (last[group_]) *count = 0;
     }
     sync_threads(1 + group_, 128);
-    const bool result = last[group_];
-    if (result) __threadfence();
-    return result;
+    return last[group_];
   }
 
   /// The sums of all shares of a lane, in ascending order of keys.

@@ -142,6 +142,13 @@ struct Walk {
     base = Shape::invariant ? low : low + warp;
     count = max(0, (high - base + stride - 1) / stride);
   }
+
+  /// How many of its blocks hold only keys before `position`.
+  template <typename Shape>
+  __device__ __forceinline__ int blocks_before(int position) const {
+    const int whole = max(0, position) / Shape::block - base;
+    return min(count, max(0, (whole + stride - 1) / stride));
+  }
 };
 
 /// A warp copies one of dims / 16 parts of a unit: rows [first, end), and zeros for the others.
@@ -169,14 +176,12 @@ class Loader {
  public:
   __device__ __forceinline__ Loader(const AttentionCall& call, unsigned ring) : pages_(call.pages), ring_(ring) {}
 
-  /// The first stages of a walk; its pages are in row `row` of the table.
+  /// Turns to a walk; its pages are in row `row` of the table.
   __device__ __forceinline__ void begin(const Walk& walk, int row, int head) {
     table_ = pages_.table + row * pages_.table_stride;
     head_ = head;
     current_ = numbers(walk, 0);
     upcoming_ = numbers(walk, 1);
-#pragma unroll
-    for (int step = 0; step < Shape::stages - 1; ++step) issue(walk, step);
   }
 
   /// Sends for block `step` of the walk, if there is one.
@@ -299,17 +304,20 @@ class SplitBlock {
     share_.short_rows = split_.short_rows;
     share_.step = Shape::invariant ? 1 : 1 << 30;
     const int64_t cut_below = Shape::invariant ? split_.slots / plan_warps : int64_t{1} << 60;
-    if (!begin_share(share_, piece, call_, cut_below)) return;
+    if (!begin_share(share_, piece, call_, cut_below)) return wait_for_previous();
 
     Loader<T, Shape> loader(call_, memory_.ring);
     Walk walk;
     int parity = 0;
-    const auto start = [&](const Piece& next) {
-      walk.begin<Shape>(call_, next);
-      load_queries<T, Shape::dims>(split_, next, memory_.queries + parity * Shape::q_bytes);
-      loader.begin(walk, call_.spans.rows[next.segment], next.head());
-    };
-    start(piece);
+    // Keys of earlier steps come while the kernels in front still run, queries and new keys after these.
+    walk.begin<Shape>(call_, piece);
+    loader.begin(walk, call_.spans.rows[piece.segment], piece.head());
+    const int early = walk.blocks_before<Shape>(call_.spans.positions[piece.span.begin]);
+    for (int step = 0; step < min(early, Shape::stages - 1); ++step) loader.issue(walk, step);
+    wait_for_previous();
+    load_queries<T, Shape::dims>(split_, piece, memory_.queries);
+    for (int step = early; step < Shape::stages - 1; ++step) loader.issue(walk, step);
+    wait_for_copies<0>();
     for (bool more = true; more;) {
       wait_for_copies<Shape::stages - 2>();
       __syncthreads();  // all threads' parts of the queries are there
@@ -328,7 +336,12 @@ class SplitBlock {
       Piece next = piece;
       more = share_.advance(next, call_);
       parity ^= 1;
-      if (more) start(next);
+      if (more) {
+        walk.begin<Shape>(call_, next);
+        load_queries<T, Shape::dims>(split_, next, memory_.queries + parity * Shape::q_bytes);
+        loader.begin(walk, call_.spans.rows[next.segment], next.head());
+        for (int step = 0; step < Shape::stages - 1; ++step) loader.issue(walk, step);
+      }
       end_piece(piece);
       piece = next;
     }
@@ -405,12 +418,10 @@ class SplitBlock {
     __shared__ bool last;
     __syncthreads();
     if (threadIdx.x == 0) {
-      __threadfence();
       const int first = share_.owner(piece.lane_at);
       const int blocks = share_.owner(piece.lane_at + piece.span.quanta - 1) - first + 1;
-      last = atomicAdd(split_.arrivals + first, 1U) == static_cast<unsigned>(blocks - 1);
+      last = count_arrival(split_.arrivals + first) == static_cast<unsigned>(blocks - 1);
       if (last) split_.arrivals[first] = 0;
-      __threadfence();
     }
     __syncthreads();
     return last;
@@ -450,7 +461,6 @@ __global__ void __launch_bounds__(plan_threads, Shape::residents)
     attend_split(const __grid_constant__ SplitCall split) {
   extern __shared__ __align__(128) std::byte memory[];
   allow_next();
-  wait_for_previous();
   SplitBlock<T, Shape>(split, memory).run();
 }
 

@@ -81,6 +81,14 @@ __device__ __forceinline__ unsigned chunk_offset(int row, int chunk) {
   return chunk / 8 * (unit_keys * 128) + row * 128 + (chunk % 8 ^ row % 8) * 16;
 }
 
+/// Counts a block that is done; what it wrote before a barrier is seen by the blocks that count later. Returns how many
+/// were counted before.
+__device__ __forceinline__ unsigned count_arrival(unsigned* counter) {
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
 /// How sums over some keys and over later ones are added; in one arithmetic everywhere.
 struct Rescale {
   float maximum;

@@ -8,8 +8,8 @@ namespace {
 constexpr int threads = 256;
 constexpr int64_t block_words = 16 * threads;  // 16-byte words that one block copies
 
+/// Attention reads old pages before the kernels in front of it have ended: no kernel may begin while this one runs.
 __global__ void __launch_bounds__(threads) copy(uint4* pool, int64_t page_words, const int* from, const int* to) {
-  allow_next();
   wait_for_previous();
   const uint4* source = pool + from[blockIdx.y] * page_words;
   uint4* target = pool + to[blockIdx.y] * page_words;

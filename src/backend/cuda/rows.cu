@@ -44,8 +44,9 @@ void take_next_tokens(Queue queue, Tensor ids, Tensor next) {
   launch(queue, take_tokens, blocks, threads, 0, ids.as<int32_t>(), ids.dims[0], next.as<int32_t>());
 }
 
-__global__ void __launch_bounds__(threads) set(int32_t* table, const int32_t* places, const int32_t* values, int count) {
-  allow_next();
+/// Attention reads page tables before the kernels in front of it have ended: no kernel may begin while this one runs.
+__global__ void __launch_bounds__(threads)
+    set(int32_t* table, const int32_t* places, const int32_t* values, int count) {
   wait_for_previous();
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) table[places[i]] = values[i];
