@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/file.h"
+#include "checkpoint/fp8_weights.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/wording.h"
 
@@ -66,20 +67,6 @@ Result<Json> read_object(const std::string& path, int64_t max_bytes) {
   return json;
 }
 
-/// Quantized checkpoints of Hugging Face need schemes of their own.
-Status refuse_quantized(const Json& config, const std::string& path) {
-  const Json* text = config.present("text_config");
-  for (const Json* place : {&config, text}) {
-    const Json* quantization = place == nullptr ? nullptr : place->present("quantization_config");
-    if (quantization == nullptr) continue;
-    const std::string method = quantization->string("quant_method").value_or("unknown");
-    return Error{fmt::format(
-        "{}: the weights are quantized by {}, which is not supported; use the unquantized model or a GGUF version",
-        path, quoted(method))};
-  }
-  return {};
-}
-
 std::vector<std::string> files_in(const std::string& directory) {
   std::vector<std::string> names;
   DIR* entries = ::opendir(directory.c_str());
@@ -118,7 +105,7 @@ Status SafetensorsCheckpoint::read_configs() {
                     directory_)};
   }
   ASSIGN_OR_RETURN(config_, read_object(file("config.json"), largest_config));
-  TRY(refuse_quantized(config_, file("config.json")));
+  TRY(check_quantization(config_, file("config.json")));
   if (file_exists(file("generation_config.json"))) {
     ASSIGN_OR_RETURN(generation_config_, read_object(file("generation_config.json"), largest_config));
   }

@@ -235,7 +235,7 @@ TEST(SafetensorsDirectory, ConfigMustBeAnObject) {
 TEST(SafetensorsDirectory, QuantizedCheckpointsAreRefusedByName) {
   const Folder folder;
   folder.write("model.safetensors", shard("a"));
-  for (const std::string method : {"awq", "gptq", "fp8", "compressed-tensors", "bitsandbytes"}) {
+  for (const std::string method : {"awq", "gptq", "compressed-tensors", "bitsandbytes"}) {
     folder.write("config.json", R"({"quantization_config":{"quant_method":")" + method + R"("}})");
     EXPECT_THAT(open_refusal(folder), AllOf(HasSubstr(method), HasSubstr("not supported")));
     folder.write("config.json", R"({"text_config":{"quantization_config":{"quant_method":")" + method + R"("}}})");
@@ -245,6 +245,39 @@ TEST(SafetensorsDirectory, QuantizedCheckpointsAreRefusedByName) {
   EXPECT_THAT(open_refusal(folder), HasSubstr("quantized"));
   folder.write("config.json", R"({"quantization_config":null})");
   EXPECT_EQ(open_refusal(folder), "accepted");
+}
+
+TEST(SafetensorsDirectory, EightBitFloatsAreKnownInTheirUsualForms) {
+  const Folder folder;
+  folder.write("model.safetensors", shard("a"));
+  const auto opened = [&](const std::string& quantization) {
+    folder.write("config.json", R"({"quantization_config":)" + quantization + "}");
+    return open_refusal(folder);
+  };
+  const auto compressed = [](const std::string& weights, const std::string& more = "") {
+    return R"({"quant_method":"compressed-tensors","format":"float-quantized",)" + more +
+           R"("config_groups":{"group_0":{"targets":["Linear"],"weights":)" + weights + "}}}";
+  };
+  for (const std::string& known :
+       {std::string(R"({"quant_method":"fp8","activation_scheme":"static"})"),
+        std::string(R"({"quant_method":"fp8","fmt":"e4m3","weight_block_size":[128,128]})"),
+        std::string(R"({"quant_method":"fbgemm_fp8","activation_scale_ub":1200.0})"),
+        std::string(R"({"quant_method":"modelopt","quant_algo":"FP8"})"),
+        compressed(R"({"num_bits":8,"type":"float","strategy":"channel"})"),
+        compressed(R"({"num_bits":8,"type":"float","strategy":"block","block_structure":[128,128]})",
+                   R"("sparsity_config":{"format":"dense"},)")}) {
+    EXPECT_EQ(opened(known), "accepted") << known;
+  }
+  for (const std::string& unknown :
+       {std::string(R"({"quant_method":"fp8","weight_block_size":[64,128]})"),
+        std::string(R"({"quant_method":"fp8","fmt":"e5m2"})"),
+        std::string(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})"),
+        std::string(R"({"quant_method":"compressed-tensors","format":"pack-quantized"})"),
+        compressed(R"({"num_bits":4,"type":"float"})"), compressed(R"({"num_bits":8,"type":"int"})"),
+        compressed(R"({"num_bits":8,"type":"float","strategy":"group"})"),
+        compressed(R"({"num_bits":8,"type":"float"})", R"("transform_config":{"x":1},)")}) {
+    EXPECT_THAT(opened(unknown), HasSubstr("not supported")) << unknown;
+  }
 }
 
 TEST(CheckpointOpen, SaysWhatAFileIs) {

@@ -15,6 +15,7 @@ Result<Matrix> Weights::matrix(std::initializer_list<NamedRows> parts, int cols,
     matrix.rows += part.rows;
     ++matrix.count;
   }
+  matrix.scale = scales({matrix.parts, static_cast<size_t>(matrix.count)});
   if (bias) {
     ASSIGN_OR_RETURN(matrix.bias, vectors(biases, 0.0F));
   }

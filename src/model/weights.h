@@ -31,6 +31,11 @@ class Weights {
                                  int rows) = 0;
   /// Vectors as f32, one after the other, `offset` added to every element.
   virtual Result<Tensor> vectors(std::span<const NamedRows> parts, float offset) = 0;
+  /// What products with the rows of these weights, as they were given out before, are multiplied with: [rows of all]
+  /// f32, or none.
+  virtual Tensor scales(std::span<const Weight> parts) = 0;
+  /// The numbers of a tensor of `size`, or of one that holds for all: [size] f32.
+  virtual Result<Tensor> spread(const std::string& name, int size) = 0;
   /// Numbers that no file holds.
   virtual Tensor constants(std::span<const float> values) = 0;
 

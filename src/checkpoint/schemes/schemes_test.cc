@@ -77,7 +77,7 @@ TEST(Schemes, FloatsKeepTheirBytesWhateverTheirNumber) {
                                   nullptr);
   EXPECT_EQ(std::memcmp(values, copied, sizeof values), 0);
   EXPECT_EQ(find_scheme("Q2_K"), nullptr);
-  EXPECT_EQ(known_types().size(), 9U);
+  EXPECT_EQ(known_types().size(), 10U);
 }
 
 }  // namespace

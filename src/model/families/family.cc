@@ -73,10 +73,6 @@ Result<DecoderSpec> make_spec(const Json& json) {
                              fmt::join(known_architectures(), ", "))};
   }
   Config config(json);
-  if (const Json* quantization = config.find("quantization_config")) {
-    return Error{fmt::format("config: \"quantization_config\" asks for quant_method \"{}\", which is not supported",
-                             quantization->string("quant_method").value_or("?"))};
-  }
   DecoderSpec spec = family->second(config);
   spec.architecture = architecture;
   if (!config.ok()) return *config.error();

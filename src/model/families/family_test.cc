@@ -162,8 +162,6 @@ TEST(Families, WrongValuesAreRefusedByName) {
        "config: \"factor\" of the rope scaling must be a positive number"},
       {R"({"rope_scaling": {"rope_type": "longrope", "long_factor": [1], "original_max_position_embeddings": 8}})",
        "config: \"long_factor\" of the rope scaling must be a list of 8 positive numbers"},
-      {R"({"quantization_config": {"quant_method": "awq"}})",
-       "config: \"quantization_config\" asks for quant_method \"awq\", which is not supported"},
       {R"({"architectures": ["Qwen2ForCausalLM"], "layer_types": ["full_attention"]})",
        "config: \"layer_types\" must be a list of 2 names"},
       {R"({"architectures": ["Qwen2ForCausalLM"], "layer_types": ["full_attention", "linear_attention"]})",
