@@ -1,5 +1,8 @@
 #include "ops/rope_and_write_kv.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "backend/cuda/attention_pages.cuh"
 #include "backend/cuda/vectors.h"
 
@@ -7,6 +10,7 @@ namespace quern::cuda {
 namespace {
 
 constexpr int warps = 8;
+constexpr int max_team_threads = 512;
 
 struct Heads {
   void* data;
@@ -114,7 +118,110 @@ struct Head {
   }
 };
 
-/// A warp for each head of a token: its queries, keys, values.
+/// The segment of a token, looked for by a whole warp at once.
+__device__ __forceinline__ int segment_of_warp(const Spans& spans, int token) {
+  unsigned begun = 0;
+  for (int i = threadIdx.x % 32; i < spans.segments; i += 32) begun += spans.starts[i] <= token ? 1 : 0;
+  return static_cast<int>(__reduce_add_sync(0xFFFFFFFFU, begun)) - 1;
+}
+
+/// Two vectors of a head: what a lane of its team has of it.
+template <int width>
+struct Vectors {
+  float a[width];
+  float b[width];
+
+  template <typename T>
+  __device__ __forceinline__ void load(const T* from, int first, int second) {
+    load_floats(a, from + first);
+    load_floats(b, from + second);
+  }
+  __device__ __forceinline__ float squares() const {
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < width; ++i) sum = fmaf(a[i], a[i], fmaf(b[i], b[i], sum));
+    return sum;
+  }
+  __device__ __forceinline__ void multiply(float scale, const Vectors& by) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      a[i] *= scale * by.a[i];
+      b[i] *= scale * by.b[i];
+    }
+  }
+  static __device__ __forceinline__ void rotate(float& x, float& y, float cosine, float sine) {
+    const float first = x * cosine - y * sine;
+    y = y * cosine + x * sine;
+    x = first;
+  }
+  /// Neighbours are pairs, or `a` with `b`; `by` has cosines and sines.
+  template <bool interleaved>
+  __device__ __forceinline__ void rotate(const Vectors& by) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      if constexpr (!interleaved) {
+        rotate(a[i], b[i], by.a[i], by.b[i]);
+      } else if (2 * i < width) {
+        rotate(a[2 * i], a[2 * i + 1], by.a[i], by.b[i]);
+      } else {
+        rotate(b[2 * i - width], b[2 * i + 1 - width], by.a[i], by.b[i]);
+      }
+    }
+  }
+};
+
+/// A block for each token; a team of `lanes` takes heads in turn, 32 bytes in a lane, so that whole heads are rotated.
+template <bool interleaved, typename T, typename Element>
+__global__ void __launch_bounds__(max_team_threads) transform_in_teams(const __grid_constant__ Job job, int lanes) {
+  allow_next();
+  constexpr int width = vector_of<T>;
+  const int token = static_cast<int>(blockIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const int half = lanes * width;
+  const int first = interleaved ? 2 * lane * width : lane * width;
+  const int second = interleaved ? first + width : first + half;
+  const unsigned team_lanes = (~0U >> (32 - lanes)) << (threadIdx.x % 32 / lanes * lanes);
+  wait_for_previous();
+  const int position = job.spans.positions[token];
+  if (position < 0) return;
+  Vectors<width> turn;
+  if (job.pairs > 0) turn.load(job.table + token * job.table_stride, lane * width, half + lane * width);
+  const int segment = segment_of_warp(job.spans, token);
+  const int page = job.pages.table[job.spans.rows[segment] * job.pages.table_stride + position / job.pages.page_tokens];
+  const int row = position % unit_keys;
+  const int head_dim = job.pages.head_dim;
+  const int place[2] = {unit_offset(job.pages.panels, head_dim, row, first),
+                        unit_offset(job.pages.panels, head_dim, row, second)};
+  const int all = job.q.count + job.k.count + job.v.count;
+  for (int number = threadIdx.x / lanes; number < all; number += blockDim.x / lanes) {
+    const bool is_q = number < job.q.count;
+    const bool is_v = number >= job.q.count + job.k.count;
+    const int head = is_q ? number : number - job.q.count - (is_v ? job.k.count : 0);
+    const Heads& heads = is_q ? job.q : is_v ? job.v : job.k;
+    T* const at = static_cast<T*>(heads.data) + token * heads.stride + int64_t{head} * head_dim;
+    Vectors<width> x;
+    x.load(at, first, second);
+    const float* const weights = is_q ? job.q_norm : job.k_norm;
+    if (!is_v && weights != nullptr) {
+      Vectors<width> norm;
+      norm.load(weights, first, second);
+      float sum = x.squares();
+      for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(team_lanes, sum, step);
+      x.multiply(rsqrtf(sum / static_cast<float>(head_dim) + job.eps), norm);
+    }
+    if (!is_v && job.pairs > 0) x.template rotate<interleaved>(turn);
+    if (is_q) {
+      store_floats(at + first, x.a);
+      store_floats(at + second, x.b);
+    } else {
+      Element* const unit = job.pages.unit<Element>(page, head, position) + (is_v ? job.pages.values_after() : 0);
+      store_floats(unit + place[0], x.a);
+      store_floats(unit + place[1], x.b);
+    }
+  }
+}
+
+/// A warp for each head of a token: its queries, keys, values. Any size, alignment and part of a head.
 template <int width, bool interleaved, typename T, typename Element>
 __global__ void __launch_bounds__(32 * warps) transform_heads(const __grid_constant__ Job job) {
   allow_next();
@@ -159,12 +266,39 @@ __global__ void __launch_bounds__(32 * warps) transform_heads(const __grid_const
 
 Heads heads_of_tensor(Tensor x, int head_dim) { return {x.data, x.strides[0], x.dims[1] / head_dim}; }
 
+/// Lanes of a team, or 0 where heads are not whole powers of two of 32 bytes that are rotated as a whole.
+template <typename T>
+int lanes_of_team(const Job& job, bool aligned) {
+  const int head_dim = job.pages.head_dim;
+  const int lanes = head_dim / (2 * vector_of<T>);
+  const bool whole = head_dim % (2 * vector_of<T>) == 0 && std::has_single_bit(static_cast<unsigned>(lanes));
+  return whole && lanes <= 32 && aligned && (job.pairs == 0 || 2 * job.pairs == head_dim) ? lanes : 0;
+}
+
 template <typename T, typename Element>
-void run(Queue queue, const Job& job, int width, bool interleaved) {
-  const int64_t heads = int64_t{job.spans.tokens} * (job.q.count + job.k.count + job.v.count);
+void run(Queue queue, const Job& job, int aligned_bytes, bool interleaved) {
+  const int heads = job.q.count + job.k.count + job.v.count;
+  if (const int lanes = lanes_of_team<T>(job, aligned_bytes >= 16); lanes > 0) {
+    // Many tokens fill the GPU with small blocks; of few, all heads should be under way at once.
+    const int most = job.spans.tokens > native(queue).multiprocessors ? 128 : max_team_threads;
+    const int threads = std::min(most, (heads * lanes + 31) / 32 * 32);
+    return launch(queue, interleaved ? transform_in_teams<true, T, Element> : transform_in_teams<false, T, Element>,
+                  static_cast<unsigned>(job.spans.tokens), static_cast<unsigned>(threads), 0, job, lanes);
+  }
+  const bool in_twos =
+      aligned_bytes >= 2 * static_cast<int>(sizeof(T)) && job.pages.head_dim % 2 == 0 && job.pairs % 2 == 0;
   auto kernel = interleaved ? transform_heads<1, true, T, Element> : transform_heads<1, false, T, Element>;
-  if (width == 2) kernel = interleaved ? transform_heads<2, true, T, Element> : transform_heads<2, false, T, Element>;
-  launch(queue, kernel, static_cast<unsigned>((heads + warps - 1) / warps), 32 * warps, 0, job);
+  if (in_twos) kernel = interleaved ? transform_heads<2, true, T, Element> : transform_heads<2, false, T, Element>;
+  const int64_t all = int64_t{job.spans.tokens} * heads;
+  launch(queue, kernel, static_cast<unsigned>((all + warps - 1) / warps), 32 * warps, 0, job);
+}
+
+/// To what all rows begin: 16, 8, 4 bytes, or less.
+int alignment_of(std::initializer_list<Tensor> tensors) {
+  for (const int bytes : {16, 8, 4}) {
+    if (aligned_rows(tensors, bytes)) return bytes;
+  }
+  return 0;
 }
 
 void rope_and_write_kv(Queue queue, Tensor q, Tensor k, Tensor v, const HeadTransform& transform, const PagedKv& kv,
@@ -181,11 +315,11 @@ void rope_and_write_kv(Queue queue, Tensor q, Tensor k, Tensor v, const HeadTran
                 table ? table.as<float>() : nullptr,
                 table ? table.strides[0] : 0,
                 table ? table.dims[1] / 2 : 0};
-  const bool aligned = aligned_rows({q, k, v}, 2 * dtype_bytes(q.dtype)) && (!table || aligned_rows({table}, 8));
-  const int width = aligned && kv.head_dim % 2 == 0 && job.pairs % 2 == 0 ? 2 : 1;
+  const int aligned = alignment_of(
+      {q, k, v, table ? table : q, transform.q_norm ? transform.q_norm : q, transform.k_norm ? transform.k_norm : k});
   visit_activation(q.dtype, [&]<typename T>(T) {
     visit_activation(kv.dtype,
-                     [&]<typename Element>(Element) { run<T, Element>(queue, job, width, transform.interleaved); });
+                     [&]<typename Element>(Element) { run<T, Element>(queue, job, aligned, transform.interleaved); });
   });
 }
 
