@@ -28,8 +28,11 @@ Dtype dtype_of(FormatId format) {
 }
 bool quantized(FormatId format) { return dtype_of(format) == Dtype::u8; }
 
-bool wants_library(const Queue& queue, int32_t tokens) {
-  return tokens > skinny_tokens && !queue.batch_invariant && native(queue).blas != nullptr;
+/// The most tokens for which reading the weight once, by our kernel, is faster than the library: measured.
+int32_t most_skinny_tokens(FormatId format) { return quantized(format) ? 32 : 8; }
+
+bool wants_library(const Queue& queue, FormatId format, int32_t tokens) {
+  return tokens > most_skinny_tokens(format) && !queue.batch_invariant && native(queue).blas != nullptr;
 }
 
 /// Rows that are dequantized at once.
@@ -40,10 +43,9 @@ int32_t rows_at_once(int32_t rows, int32_t cols) {
 
 void linear_scratch(Queue queue, const Matrix& matrix, int32_t tokens, int64_t& bytes) {
   bytes = 0;
-  if (!wants_library(queue, tokens)) return;
   for (int i = 0; i < matrix.count; ++i) {
     const Weight& part = matrix.parts[i];
-    if (part.format == FormatId::f32) continue;
+    if (part.format == FormatId::f32 || !wants_library(queue, part.format, tokens)) continue;
     bytes = std::max(bytes, int64_t{rows_at_once(part.rows, part.cols)} * part.cols * 2);
   }
 }
@@ -58,7 +60,10 @@ struct Call {
   std::byte* scratch;
 
   /// Of the result's columns from `column` on.
-  const float* bias(int32_t column) const { return matrix.bias ? matrix.bias.as<float>() + column : nullptr; }
+  RowFactors factors(int32_t column) const {
+    return {matrix.scale ? matrix.scale.as<float>() + column : nullptr,
+            matrix.bias ? matrix.bias.as<float>() + column : nullptr};
+  }
 };
 
 enum class Way : uint8_t { plain, skinny, library };
@@ -66,7 +71,7 @@ enum class Way : uint8_t { plain, skinny, library };
 Way way_of(const Call& call, const Weight& part) {
   const Dtype weights = dtype_of(part.format);
   if (call.x.dtype == Dtype::f32 || weights == Dtype::f32) return Way::plain;
-  if (wants_library(call.queue, call.x.dims[0])) return Way::library;
+  if (wants_library(call.queue, part.format, call.x.dims[0])) return Way::library;
   return quantized(part.format) || weights == call.x.dtype ? Way::skinny : Way::plain;
 }
 
@@ -100,7 +105,7 @@ int adjacent_parts(const Matrix& matrix, int first, int32_t& rows) {
 /// Parts from `first` on; returns how many it took.
 int by_library(const Call& call, int first, int32_t column) {
   const Weight& part = call.matrix.parts[first];
-  const bool ready = dtype_of(part.format) == call.x.dtype;
+  const bool ready = dtype_of(part.format) == call.x.dtype && !call.matrix.scale;
   int32_t rows = part.rows;
   const int count = ready ? adjacent_parts(call.matrix, first, rows) : 1;
   if (call.matrix.bias) {
@@ -115,7 +120,7 @@ int by_library(const Call& call, int first, int32_t column) {
   const int32_t step = rows_at_once(rows, part.cols);
   for (int32_t begin = 0; begin < rows; begin += step) {
     const int32_t some = std::min(step, rows - begin);
-    dequantize(call.queue, call.scratch, call.x.dtype, part, begin, some);
+    dequantize(call.queue, call.scratch, call.x.dtype, part, call.factors(column).scale, begin, some);
     multiply(call, column + begin, call.scratch, some);
   }
   return count;
@@ -166,29 +171,30 @@ void spread(Spread& layout, int32_t units, int multiprocessors, int most_residen
 /// More tokens, higher tiles: x is read once for each tile.
 int row_groups_of(const Queue& queue, int32_t tokens) {
   if (queue.batch_invariant) return 4;
-  return tokens <= 2 ? 1 : tokens <= 4 ? 2 : tokens <= 32 ? 4 : 8;
+  return tokens <= 2 ? 1 : tokens <= 4 ? 2 : 4;
 }
 
 /// How much of x is in shared memory at once.
 template <typename Format>
-int place_x(SkinnyJob& job, int tiles) {
-  constexpr int all_bytes = 72 << 10;
-  constexpr int chunk_bytes = 40 << 10;
-  const int ahead = units_ahead<Format>(tiles);
-  const int columns = skinny_warps / job.row_groups * unit_columns<Format>;  // of a step
+int place_x(SkinnyJob& job) {
+  const int tiles = token_tiles(job.tokens);
+  constexpr int all_bytes = 17 << 10;
+  constexpr int chunk_bytes = 8 << 10;
+  constexpr int ahead = units_ahead<Format>();
+  const int turns = skinny_warps / job.row_groups;
+  const int columns = turns * unit_columns<Format>;  // of a step
   const int step_bytes = job.tokens * columns * 2;
-  const auto up = [&](int steps) { return (steps + ahead - 1) / ahead * ahead; };
-  job.steps = up((job.share + columns / unit_columns<Format> - 1) / (columns / unit_columns<Format>));
+  job.steps = (job.share + turns - 1) / turns;
   job.chunk_steps = job.steps;
   job.x_buffers = 1;
-  if (job.steps * step_bytes > all_bytes) {
-    const int most = std::max(ahead, chunk_bytes / step_bytes / ahead * ahead);
-    const int chunks = (job.steps + most - 1) / most;
-    job.chunk_steps = up((job.steps + chunks - 1) / chunks);
+  if (job.steps * step_bytes > all_bytes && job.steps > ahead) {
+    const int most = std::max(ahead, chunk_bytes / step_bytes);
+    const int even = (job.steps + job.steps / most - 1) / (job.steps / most);  // no short one at the end
+    job.chunk_steps = even * step_bytes <= 2 * chunk_bytes ? even : most;
     job.x_buffers = 2;
   }
   job.x_pitch = job.chunk_steps * columns * 2 + 64;  // rows of x begin half of all banks apart
-  return sums_bytes(tiles) + job.x_buffers * job.tokens * job.x_pitch;
+  return sums_bytes(tiles) + skinny_warps * ahead * unit_bytes<Format>() + job.x_buffers * job.tokens * job.x_pitch;
 }
 
 template <typename Format>
@@ -201,7 +207,7 @@ void launch_job(const Queue& queue, SkinnyJob job, const Spread& layout, const C
     job.y = call.y.rows(first, job.tokens).data;
     SkinnyLaunch launch;
     launch.cluster = layout.cluster;
-    launch.shared_bytes = place_x<Format>(job, token_tiles(job.tokens));
+    launch.shared_bytes = place_x<Format>(job);
     launch.blocks =
         std::min(layout.tiles, layout.residents * native(queue).multiprocessors / layout.cluster) * layout.cluster;
     if constexpr (!std::is_same_v<Format, BF16>) {
@@ -219,7 +225,8 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
   SkinnyJob job{};
   job.cols = call.matrix.cols;
   job.accumulate = call.accumulate;
-  job.bias = call.bias(0);
+  job.scale = call.factors(0).scale;
+  job.bias = call.factors(0).bias;
   job.x_stride = call.x.strides[0];
   job.y_stride = call.y.strides[0];
   job.x_aligned = reinterpret_cast<uintptr_t>(call.x.data) % 16 == 0 && call.x.strides[0] % 8 == 0;
@@ -242,8 +249,7 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
       CHECK(false);
     } else {
       const int32_t units = (job.cols + unit_columns<Format> - 1) / unit_columns<Format>;
-      const int residents =
-          call.queue.batch_invariant ? 2 : skinny_residents(token_tiles(std::min(call.x.dims[0], skinny_tokens)));
+      const int residents = call.queue.batch_invariant || call.x.dims[0] > 4 ? 2 : 3;
       spread(layout, units, native(call.queue).multiprocessors, residents);
       launch_job<Format>(call.queue, job, layout, call);
     }
@@ -266,7 +272,7 @@ void linear(Queue queue, Tensor y, Tensor x, const Matrix& matrix, bool accumula
         break;
       }
       case Way::plain:
-        plain_linear(queue, y.columns(columns[i], part.rows), x, part, call.bias(columns[i]), accumulate);
+        plain_linear(queue, y.columns(columns[i], part.rows), x, part, call.factors(columns[i]), accumulate);
         break;
     }
   }

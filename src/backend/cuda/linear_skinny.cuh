@@ -19,27 +19,33 @@ namespace quern::cuda {
 template <typename Format, typename T>
 class SkinnyReader {
  public:
-  using Unit = std::conditional_t<is_float<Format>, FloatUnit<T>, Unit<Format, T>>;
+  using Unit = typename UnitOf<Format, T>::type;
 
   __device__ SkinnyReader(const SkinnyJob& job, int tile, int tile_step, int first_unit, int unit_step, int units)
       : job_(job), tile_(tile), tile_step_(tile_step), first_unit_(first_unit), unit_step_(unit_step), units_(units) {
     aim();
   }
 
-  __device__ __forceinline__ void load(Unit& unit, int part) {
-    if (step_ * unit_step_ >= units_) return;
-    const int number = first_unit_ + step_ * unit_step_;
-    if constexpr (is_float<Format>) {
-      const int column = min(number * Unit::columns + 32 * part + 8 * (lane() % 4), job_.cols - 8);
-      unit.words[part][0] = stream16(row_[0] + 2 * column);
-      unit.words[part][1] = stream16(row_[1] + 2 * column);
+  /// Fetches the next unit, if there is one.
+  __device__ __forceinline__ void fetch_next(std::byte* slot) {
+    const int begin = step_ * unit_step_;
+    if (begin < units_) fetch_unit(slot, first_unit_ + begin);
+    advance();
+  }
+
+ private:
+  static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
+
+  __device__ __forceinline__ void fetch_unit(std::byte* slot, int number) const {
+    if constexpr (in_rows<Format>) {
+      fetch_from_rows<Format, Unit>(slot, row_, number, job_.cols);
     } else {
       using P = Packed<Format>;
-      const std::byte* const records = row_[0] + headers_bytes<Format>(job_.cols);
-      const std::byte* const header = row_[0] + number / 2 * panel_height * P::header;
-      unit.load(records + int64_t{number} * P::record_bytes, header, lane());
+      const std::byte* const record = row_[0] + headers_bytes<Format>(job_.cols) + int64_t{number} * P::record_bytes;
+      Unit::fetch_to(slot, record, row_[0] + number / 2 * panel_height * P::header, lane());
     }
   }
+
   __device__ __forceinline__ void advance() {
     if (++step_ < job_.steps) return;
     step_ = 0;
@@ -47,10 +53,7 @@ class SkinnyReader {
     aim();
   }
 
- private:
-  static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
-
-  /// row_: of floats the rows of this lane, else the panel.
+  /// row_: of formats in rows those of this lane, else the panel.
   __device__ __forceinline__ void aim() {
     if (tile_ >= job_.tiles_end[job_.parts - 1]) {
       units_ = 0;
@@ -62,7 +65,7 @@ class SkinnyReader {
     const int group = threadIdx.x / 32 * job_.row_groups / skinny_warps;
     const int row = ((tile_ - first_tile) * job_.row_groups + group) * panel_height;
     const int last = job_.rows[part] - 1;
-    if constexpr (is_float<Format>) {
+    if constexpr (in_rows<Format>) {
       const int64_t bytes = panel_bytes<Format>(job_.cols);
       row_[0] = job_.data[part] + min(row + lane() / 4, last) * bytes;
       row_[1] = job_.data[part] + min(row + 8 + lane() / 4, last) * bytes;
@@ -78,7 +81,7 @@ class SkinnyReader {
   int unit_step_;
   int units_;  // from first_unit_ on that are in this block's share
   int step_ = 0;
-  const std::byte* row_[is_float<Format> ? 2 : 1];
+  const std::byte* row_[in_rows<Format> ? 2 : 1];
 };
 
 __device__ __forceinline__ void prefetch_to_l2(const std::byte* p, int bytes) {
@@ -91,17 +94,17 @@ __device__ __forceinline__ void prefetch_to_l2(const std::byte* p, int bytes) {
 template <typename Format>
 __device__ void prefetch_tile(const SkinnyJob& job, int tile, int begin, int end) {
   constexpr int most_bytes = 64 << 10;
-  const int pieces = is_float<Format> ? panel_height * job.row_groups : job.row_groups;  // each of adjacent memory
+  const int pieces = in_rows<Format> ? panel_height * job.row_groups : job.row_groups;  // each of adjacent memory
   const int piece = threadIdx.x;
   if (piece >= pieces || begin >= end) return;
   int part = 0;
   while (tile >= job.tiles_end[part]) ++part;
   const int first_tile = part == 0 ? 0 : job.tiles_end[part - 1];
-  const int row = (tile - first_tile) * job.row_groups * panel_height + piece * (is_float<Format> ? 1 : panel_height);
+  const int row = (tile - first_tile) * job.row_groups * panel_height + piece * (in_rows<Format> ? 1 : panel_height);
   if (row >= job.rows[part]) return;
   const std::byte* from = job.data[part];
   int64_t bytes = 0;
-  if constexpr (is_float<Format>) {
+  if constexpr (in_rows<Format>) {
     from += row * panel_bytes<Format>(job.cols) + int64_t{begin} * 128;
     bytes = min(int64_t{end} * 128, panel_bytes<Format>(job.cols)) - int64_t{begin} * 128;
   } else {
@@ -132,18 +135,12 @@ __device__ __forceinline__ void stage_x(const SkinnyJob& job, std::byte* to, int
     if (column >= job.cols) {
       *reinterpret_cast<uint4*>(target) = uint4{0, 0, 0, 0};
     } else if (job.x_aligned) {
-      const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(target));
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(source) : "memory");
+      fetch<16>(target, reinterpret_cast<const std::byte*>(source));
     } else {
       for (int i = 0; i < 8; ++i) reinterpret_cast<T*>(target)[i] = source[i];
     }
     piece += blockDim.x;
   }
-}
-__device__ __forceinline__ void close_stage() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int Later>
-__device__ __forceinline__ void wait_for_stage() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
 }
 
 /// sums += a unit's part times x, whose columns begin at `x` for this lane; `tokens` are the offsets of its tokens.
@@ -158,6 +155,24 @@ __device__ __forceinline__ void use(float (&sums)[TokenTiles][4], const Unit& un
       const uint4 b = *reinterpret_cast<const uint4*>(x + tokens[n] + 64 * part + 16 * (lane % 4));
       multiply<T>(sums[n], w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], b.x, b.y);
       multiply<T>(sums[n], w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
+    }
+  } else if constexpr (is_f8<Format>) {
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      const Fragments w = unit.fragments(part, block);
+#pragma unroll
+      for (int n = 0; n < TokenTiles; ++n) {
+        const std::byte* const at = x + tokens[n] + 2 * f8_chunk * part + 64 * block;
+        const uint4 b = *reinterpret_cast<const uint4*>(at + 16 * (lane % 4));
+        float products[4] = {};
+        float(&to)[4] = Format::scale_bytes > 0 ? products : sums[n];
+        multiply<T>(to, w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], b.x, b.y);
+        multiply<T>(to, w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
+        if constexpr (Format::scale_bytes > 0) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[n][i] += unit.scale[i / 2] * products[i];
+        }
+      }
     }
   } else {
     constexpr bool has_minimum = Format::id == FormatId::q4_1 || Format::id == FormatId::q4_k;
@@ -209,6 +224,7 @@ __device__ __forceinline__ void put(const SkinnyJob& job, int tile, int row_in_t
   const int row = (tile - first_tile) * job.row_groups * panel_height + row_in_tile;
   if (row >= job.rows[part]) return;
   const int column = job.first_row[part] + row;
+  if (job.scale != nullptr) sum *= job.scale[column];
   if (job.bias != nullptr) sum += job.bias[column];
   const int64_t at = token * job.y_stride + column;
   if (job.result != Dtype::f32) {
@@ -270,7 +286,8 @@ __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles
     skinny(const __grid_constant__ SkinnyJob job, int ranks) {
   using Reader = SkinnyReader<Format, T>;
   using Unit = typename Reader::Unit;
-  constexpr int ahead = units_ahead<Format>(TokenTiles);
+  constexpr int ahead = units_ahead<Format>();
+  static_assert(Unit::slot_bytes == unit_bytes<Format>());
   extern __shared__ __align__(128) std::byte shared[];
   allow_next();
 
@@ -282,64 +299,63 @@ __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles
   const int tile_step = gridDim.x / ranks;
   const int begin = rank * job.share;
   const int end = min(begin + job.share, (job.cols + Unit::columns - 1) / Unit::columns);
+  std::byte* const slots = shared + sums_bytes(TokenTiles) + threadIdx.x / 32 * (ahead * Unit::slot_bytes);
   Reader reader(job, first_tile, tile_step, begin + turn, turns, end - begin - turn);
-  Unit units[ahead];
 #pragma unroll
   for (int i = 0; i < ahead; ++i) {
-#pragma unroll
-    for (int part = 0; part < Unit::parts; ++part) reader.load(units[i], part);
-    reader.advance();
+    reader.fetch_next(slots + i * Unit::slot_bytes);
+    close_fetches();
   }
   prefetch_tile<Format>(job, first_tile, begin + ahead * turns, end);
 
   wait_for_previous();
-  float* const block_sums = reinterpret_cast<float*>(shared);
-  std::byte* const x = shared + sums_bytes(TokenTiles);
+  std::byte* const x = shared + sums_bytes(TokenTiles) + skinny_warps * ahead * Unit::slot_bytes;
   const int buffer_bytes = job.tokens * job.x_pitch;
   const int chunk_columns = job.chunk_steps * turns * Unit::columns;
-  const int chunks = (job.steps + job.chunk_steps - 1) / job.chunk_steps;
   int tokens[TokenTiles];
 #pragma unroll
   for (int n = 0; n < TokenTiles; ++n) {
     tokens[n] = min(8 * n + static_cast<int>(threadIdx.x) % 32 / 4, job.tokens - 1) * job.x_pitch;
   }
   stage_x<T>(job, x, begin * Unit::columns, chunk_columns);
-  close_stage();
+  close_fetches();
+  wait_for_fetches<0>();
+  __syncthreads();
 
   int buffer = 0;
+  int slot = 0;
+  int groups = ahead;  // since this buffer of x was fetched
   for (int tile = first_tile; tile < job.tiles_end[job.parts - 1]; tile += tile_step) {
     float sums[TokenTiles][4] = {};
-    for (int chunk = 0; chunk < chunks; ++chunk) {
+    for (int step = 0; step < job.steps;) {
+      const int last = min(job.steps, step + job.chunk_steps);
       if (job.x_buffers == 2) {
-        const int next = chunk + 1 == chunks ? 0 : chunk + 1;
-        stage_x<T>(job, x + (buffer ^ 1) * buffer_bytes, begin * Unit::columns + next * chunk_columns, chunk_columns);
-        close_stage();
-        wait_for_stage<1>();
-      } else {
-        wait_for_stage<0>();
+        if (groups >= ahead)
+          wait_for_fetches<ahead - 1>();
+        else
+          wait_for_fetches<0>();
+        __syncthreads();  // this buffer is there, and the other one is free
+        const int next = last == job.steps ? 0 : last;
+        stage_x<T>(job, x + (buffer ^ 1) * buffer_bytes, (begin + next * turns) * Unit::columns, chunk_columns);
       }
-      __syncthreads();
+      groups = last - step;
       const std::byte* at = x + buffer * buffer_bytes + turn * Unit::columns * 2;
-      const int last = min(job.steps, (chunk + 1) * job.chunk_steps);
-      for (int step = chunk * job.chunk_steps; step < last; step += ahead) {
+      for (; step < last; ++step) {
+        wait_for_fetches<ahead - 1>();
+        if (turn + step * turns < end - begin) {
+          Unit unit;
+          unit.take(slots + slot, threadIdx.x % 32);
 #pragma unroll
-        for (int i = 0; i < ahead; ++i) {
-          const bool mine = turn + (step + i) * turns < end - begin;
-#pragma unroll
-          for (int part = 0; part < Unit::parts; ++part) {
-            if (mine) use<Format, T, TokenTiles>(sums, units[i], part, at, tokens);
-            reader.load(units[i], part);
-          }
-          reader.advance();
-          at += turns * Unit::columns * 2;
+          for (int part = 0; part < Unit::parts; ++part) use<Format, T, TokenTiles>(sums, unit, part, at, tokens);
         }
+        reader.fetch_next(slots + slot);
+        close_fetches();
+        slot = slot + Unit::slot_bytes == ahead * Unit::slot_bytes ? 0 : slot + Unit::slot_bytes;
+        at += turns * Unit::columns * 2;
       }
-      if (job.x_buffers == 2) {
-        __syncthreads();
-        buffer ^= 1;
-      }
+      if (job.x_buffers == 2) buffer ^= 1;
     }
-    finish_tile<T, TokenTiles>(job, sums, block_sums, tile, rank, ranks);
+    finish_tile<T, TokenTiles>(job, sums, reinterpret_cast<float*>(shared), tile, rank, ranks);
   }
 }
 
@@ -348,18 +364,20 @@ void launch_tiles(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& 
   constexpr int most_shared = 200 << 10;
   static const bool allowed = allow_shared(skinny<Format, T, TokenTiles>, most_shared);
   CHECK(allowed && shape.shared_bytes <= most_shared);
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};  // those of launch(), and the cluster
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
+  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  attributes[2].id = cudaLaunchAttributeClusterDimension;
+  attributes[2].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
   config.blockDim = dim3(32 * skinny_warps);
   config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
   config.stream = native(queue).stream;
   config.attrs = attributes;
-  config.numAttrs = shape.cluster > 1 ? 2 : 1;
+  config.numAttrs = shape.cluster > 1 ? 3 : 2;
   check(cudaLaunchKernelEx(&config, skinny<Format, T, TokenTiles>, job, shape.cluster), "launch");
 }
 
@@ -367,8 +385,7 @@ template <typename Format, typename T>
 void launch_skinny(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& shape) {
   if (job.tokens <= 8) return launch_tiles<Format, T, 1>(queue, job, shape);
   if (job.tokens <= 16) return launch_tiles<Format, T, 2>(queue, job, shape);
-  if (job.tokens <= 32) return launch_tiles<Format, T, 4>(queue, job, shape);
-  launch_tiles<Format, T, 8>(queue, job, shape);
+  launch_tiles<Format, T, 4>(queue, job, shape);
 }
 
 }  // namespace quern::cuda

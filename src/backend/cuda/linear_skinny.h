@@ -10,21 +10,24 @@
 namespace quern::cuda {
 
 inline constexpr int skinny_warps = 8;
-inline constexpr int skinny_tokens = 64;  // the most of one launch
+inline constexpr int skinny_tokens = 32;  // the most of one launch
 
 /// Tokens are multiplied in tiles of eight; kernels exist for these numbers of tiles.
-constexpr int token_tiles(int32_t tokens) { return tokens <= 8 ? 1 : tokens <= 16 ? 2 : tokens <= 32 ? 4 : 8; }
+constexpr int token_tiles(int32_t tokens) { return tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4; }
 
 /// Columns of the unit that a warp reads at once, and how many of them it has under way.
 template <typename Format>
-constexpr int unit_columns = is_float<Format> ? 64 : record_columns;
+constexpr int unit_columns = is_float<Format> ? 64 : record_columns;  // 128 bytes of a row of floats
 template <typename Format>
-constexpr int units_ahead(int tiles) {
-  if constexpr (is_float<Format>) {
-    return 2;
-  } else {
-    return Packed<Format>::low == 2 && Packed<Format>::high == 0 && tiles <= 2 ? 4 : 2;
-  }
+constexpr int unit_bytes() {  // of shared memory
+  if constexpr (in_rows<Format>)
+    return 2048 + 64 * Format::scale_bytes;
+  else
+    return Packed<Format>::record_bytes + 64 * Packed<Format>::header;
+}
+template <typename Format>
+constexpr int units_ahead() {
+  return unit_bytes<Format>() > 1700 ? 3 : 4;
 }
 
 inline constexpr int sums_pitch = 20;  // floats between tokens: no two lanes of a store in one bank
@@ -32,7 +35,7 @@ constexpr int sums_bytes(int tiles) { return skinny_warps * 8 * tiles * sums_pit
 /// Blocks that an SM holds.
 constexpr int skinny_residents(int tiles) { return tiles <= 2 ? 3 : 2; }
 
-/// y[token][first_row[p] + r] = sum over columns of part p's row r times x[token], plus bias.
+/// y[token][first_row[p] + r] = sum over columns of part p's row r times x[token], times scale, plus bias.
 struct SkinnyJob {
   const std::byte* data[3];
   int32_t rows[3];
@@ -43,7 +46,7 @@ struct SkinnyJob {
   int32_t tokens;
   int32_t row_groups;   // groups of 16 rows in a tile; the warps of a group share its columns
   int32_t share;        // units of columns of each block of a cluster
-  int32_t steps;        // of each warp in a tile: its units, rounded up
+  int32_t steps;        // of each warp in a tile: its units
   int32_t chunk_steps;  // steps whose x is in shared memory at once
   int32_t x_pitch;      // bytes between tokens there
   int32_t x_buffers;    // 1 when all of x is there
@@ -51,7 +54,8 @@ struct SkinnyJob {
   bool accumulate;
   const void* x;
   void* y;
-  const float* bias;
+  const float* scale;  // or null
+  const float* bias;   // or null
   int64_t x_stride;
   int64_t y_stride;
   Dtype result;  // f32 or the activations

@@ -44,7 +44,42 @@ __device__ __forceinline__ void stream_words(uint32_t (&to)[Count], const std::b
   }
 }
 
+template <int Count>
+__device__ __forceinline__ void take_words(uint32_t (&to)[Count], const std::byte* p) {
+  if constexpr (Count == 1) {
+    to[0] = *reinterpret_cast<const uint32_t*>(p);
+  } else if constexpr (Count == 2) {
+    const uint2 v = *reinterpret_cast<const uint2*>(p);
+    to[0] = v.x;
+    to[1] = v.y;
+  } else {
+    static_assert(Count == 4);
+    const uint4 v = *reinterpret_cast<const uint4*>(p);
+    to[0] = v.x;
+    to[1] = v.y;
+    to[2] = v.z;
+    to[3] = v.w;
+  }
+}
+
 __device__ __forceinline__ float2 halves(uint32_t bits) { return __half22float2(*reinterpret_cast<__half2*>(&bits)); }
+
+/// Copies 4, 8 or 16 bytes to shared memory, in the background.
+template <int Bytes>
+__device__ __forceinline__ void fetch(std::byte* to, const std::byte* from) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(Bytes) : "memory");
+  }
+}
+__device__ __forceinline__ void close_fetches() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Until all but the `Later` youngest groups of this thread's fetches are there.
+template <int Later>
+__device__ __forceinline__ void wait_for_fetches() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Later) : "memory");
+}
 
 /// Pairs of small integers as pairs of a half type: or-ing `bits` gives 1024 + n or 128 + n, the unit being 1.
 template <typename T>
@@ -56,6 +91,10 @@ struct Magic<Half> {
     const __half2 d = __hsub2(*reinterpret_cast<__half2*>(&a), *reinterpret_cast<__half2*>(&b));
     return *reinterpret_cast<const uint32_t*>(&d);
   }
+  static __device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b) {
+    const __half2 d = __hmul2(*reinterpret_cast<__half2*>(&a), *reinterpret_cast<__half2*>(&b));
+    return *reinterpret_cast<const uint32_t*>(&d);
+  }
   static __device__ __forceinline__ float2 floats(uint32_t pair) { return halves(pair); }
   static constexpr uint32_t one = 0x3C003C00U;
 };
@@ -64,6 +103,10 @@ struct Magic<Bf16> {
   static constexpr uint32_t bits = 0x43004300U;
   static __device__ __forceinline__ uint32_t subtract(uint32_t a, uint32_t b) {
     const __nv_bfloat162 d = __hsub2(*reinterpret_cast<__nv_bfloat162*>(&a), *reinterpret_cast<__nv_bfloat162*>(&b));
+    return *reinterpret_cast<const uint32_t*>(&d);
+  }
+  static __device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b) {
+    const __nv_bfloat162 d = __hmul2(*reinterpret_cast<__nv_bfloat162*>(&a), *reinterpret_cast<__nv_bfloat162*>(&b));
     return *reinterpret_cast<const uint32_t*>(&d);
   }
   static __device__ __forceinline__ float2 floats(uint32_t pair) {
@@ -98,6 +141,12 @@ struct Unit {
   static constexpr int blocks = 4;
   static constexpr int header_words = P::header / 2;  // of both rows
 
+  /// Where each lane's words lie in a slot of shared memory; no lane reads what another fetched.
+  static constexpr int high_at = 512 * P::low;
+  static constexpr int scale_at = high_at + 128 * P::high;
+  static constexpr int header_at = scale_at + 128 * P::scale;
+  static constexpr int slot_bytes = header_at + 128 * header_words;
+
   uint4 low[P::low];
   uint32_t high[P::high > 0 ? P::high : 1];
   uint32_t scale[P::scale];
@@ -110,6 +159,29 @@ struct Unit {
     if constexpr (P::high > 0) stream_words<P::high>(high, record + P::high_offset + 4 * P::high * lane);
     stream_words<P::scale>(scale, record + P::scale_offset + 4 * P::scale * lane);
     if constexpr (header_words > 0) stream_words<header_words>(header, headers + 2 * P::header * (lane / 4));
+  }
+
+  /// The same by way of a slot.
+  static __device__ __forceinline__ void fetch_to(std::byte* slot, const std::byte* record, const std::byte* headers,
+                                                  int lane) {
+#pragma unroll
+    for (int v = 0; v < P::low; ++v) fetch<16>(slot + 512 * v + 16 * lane, record + 512 * v + 16 * lane);
+    if constexpr (P::high > 0) {
+      constexpr int bytes = 4 * P::high;
+      fetch<bytes>(slot + high_at + bytes * lane, record + P::high_offset + bytes * lane);
+    }
+    constexpr int bytes = 4 * P::scale;
+    fetch<bytes>(slot + scale_at + bytes * lane, record + P::scale_offset + bytes * lane);
+    if constexpr (header_words > 0) {
+      fetch<4 * header_words>(slot + header_at + 4 * header_words * lane, headers + 2 * P::header * (lane / 4));
+    }
+  }
+  __device__ __forceinline__ void take(const std::byte* slot, int lane) {
+#pragma unroll
+    for (int v = 0; v < P::low; ++v) low[v] = *reinterpret_cast<const uint4*>(slot + 512 * v + 16 * lane);
+    if constexpr (P::high > 0) take_words(high, slot + high_at + 4 * P::high * lane);
+    take_words(scale, slot + scale_at + 4 * P::scale * lane);
+    if constexpr (header_words > 0) take_words(header, slot + header_at + 4 * header_words * lane);
   }
 
   __device__ __forceinline__ Fragments fragments(int block) const {
@@ -216,7 +288,14 @@ struct FloatUnit {
   static constexpr int parts = 2;
   static constexpr int blocks = 1;
 
+  static constexpr int slot_bytes = 4 * 512;
+
   uint4 words[2][2];  // part, row half
+
+  __device__ __forceinline__ void take(const std::byte* slot, int lane) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i / 2][i % 2] = *reinterpret_cast<const uint4*>(slot + 512 * i + 16 * lane);
+  }
 
   __device__ __forceinline__ Fragments fragments(int part) const {
     Fragments out;
@@ -230,6 +309,114 @@ struct FloatUnit {
     return out;
   }
 };
+
+/// Four columns of 8-bit floats, as f8_place() has them, as two pairs of T. What is no number becomes 480.
+template <typename T>
+__device__ __forceinline__ void f8_pairs(uint32_t word, uint32_t& first, uint32_t& second) {
+  constexpr bool is_half = Magic<T>::bits == Magic<Half>::bits;
+  constexpr int shift = is_half ? 1 : 4;
+  constexpr uint32_t magnitude = is_half ? 0x3F803F80U : 0x07F007F0U;
+  constexpr uint32_t factor = is_half ? 0x5C005C00U : 0x7B807B80U;  // 2^8, 2^120: what the exponents lack
+  first = Magic<T>::multiply((word & 0x80008000U) | (word >> shift & magnitude), factor);
+  word <<= 8;
+  second = Magic<T>::multiply((word & 0x80008000U) | (word >> shift & magnitude), factor);
+}
+
+/// 16 rows x 128 columns of 8-bit floats: of each row two chunks.
+template <typename Format, typename T>
+struct F8Unit {
+  static constexpr int columns = 2 * f8_chunk;
+  static constexpr int parts = 2;
+
+  uint4 words[2][2];                                      // part, row half
+  float scale[Format::scale_bytes > 0 ? 2 : 1] = {1.0F};  // of rows g and g + 8
+
+  static constexpr int scale_at = 4 * 512;
+  static constexpr int slot_bytes = scale_at + (Format::scale_bytes > 0 ? 2 * 128 : 0);
+
+  __device__ __forceinline__ void take(const std::byte* slot, int lane) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i / 2][i % 2] = *reinterpret_cast<const uint4*>(slot + 512 * i + 16 * lane);
+    if constexpr (Format::scale_bytes > 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        scale[half] = *reinterpret_cast<const float*>(slot + scale_at + 128 * half + 4 * lane);
+      }
+    }
+  }
+
+  /// 32 columns.
+  __device__ __forceinline__ Fragments fragments(int part, int block) const {
+    Fragments out;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4& all = words[part][half];
+      f8_pairs<T>(block == 0 ? all.x : all.z, out.a[half][0], out.a[half][1]);
+      f8_pairs<T>(block == 0 ? all.y : all.w, out.a[half][2], out.a[half][3]);
+    }
+    return out;
+  }
+};
+
+/// What a warp reads of 16 rows at once.
+template <typename Format, typename T>
+struct UnitOf {
+  using type = Unit<Format, T>;
+};
+template <typename Format, typename T>
+  requires is_float<Format>
+struct UnitOf<Format, T> {
+  using type = FloatUnit<T>;
+};
+template <typename Format, typename T>
+  requires is_f8<Format>
+struct UnitOf<Format, T> {
+  using type = F8Unit<Format, T>;
+};
+
+/// Of formats in rows: loads a part of unit `number`; `rows` are the two of this lane.
+template <typename Format, typename Unit>
+__device__ __forceinline__ void load_from_rows(Unit& unit, const std::byte* const (&rows)[2], int number, int part,
+                                               int cols) {
+  const int quarter = static_cast<int>(threadIdx.x % 4);
+  if constexpr (is_float<Format>) {
+    const int column = min(number * Unit::columns + 32 * part + 8 * quarter, cols - 8);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) unit.words[part][half] = stream16(rows[half] + 2 * column);
+  } else {
+    const int columns = f8_columns(cols);
+    const int at = min(number * Unit::columns + f8_chunk * part + 16 * quarter, columns - 16);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      unit.words[part][half] = stream16(rows[half] + at);
+      if constexpr (Format::scale_bytes > 0) {
+        if (part == 0) unit.scale[half] = __uint_as_float(stream4(rows[half] + columns + 4 * number));
+      }
+    }
+  }
+}
+
+/// The same by way of a slot, both parts.
+template <typename Format, typename Unit>
+__device__ __forceinline__ void fetch_from_rows(std::byte* slot, const std::byte* const (&rows)[2], int number,
+                                                int cols) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int columns = is_float<Format> ? cols : f8_columns(cols);
+  constexpr int bytes = is_float<Format> ? 2 : 1;  // of a value
+  constexpr int in_lane = 16 / bytes;              // values
+  constexpr int part_columns = Unit::columns / 2;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int column = min(number * Unit::columns + part_columns * (i / 2) + in_lane * (lane % 4), columns - in_lane);
+    fetch<16>(slot + 512 * i + 16 * lane, rows[i % 2] + bytes * column);
+  }
+  if constexpr (Format::scale_bytes > 0) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      fetch<4>(slot + Unit::scale_at + 128 * half + 4 * lane, rows[half] + columns + 4 * number);
+    }
+  }
+}
 
 /// sums += A B for a 16 x 16 block of weights and eight tokens.
 template <typename T>
