@@ -125,6 +125,22 @@ void complete(ServerOptions& options, const Instance& instance) {
   }
 }
 
+/// The device's readings, and its memory by owner.
+std::vector<Gauge> gauges_of(const Instance& instance) {
+  std::vector<Gauge> all;
+  for (const DeviceReading& reading : instance.device->readings()) {
+    all.push_back({std::string(reading.name), std::string(reading.help), "", reading.value});
+  }
+  const auto memory = [&](const char* owner, int64_t bytes) {
+    all.push_back({"quern:device_memory_bytes", "Device memory that this process holds, by owner.",
+                   fmt::format(",owner=\"{}\"", owner), static_cast<double>(bytes)});
+  };
+  memory("weights", instance.memory.weights);
+  memory("kv_cache", instance.memory.kv());
+  memory("executor", instance.memory.executor);
+  return all;
+}
+
 void print_ready(const Instance& instance, const ServeOptions& options, int port) {
   const std::string& host = options.server.http.host;
   const std::string shown = host == "0.0.0.0" || host == "::" ? "localhost" : host;
@@ -184,6 +200,7 @@ int serve(ServeOptions& options) {
   complete(options.server, **instance);
   std::shared_ptr<const ChatTemplate> chat;
   if ((*instance)->chat_template) chat = std::make_shared<const ChatTemplate>(std::move(*(*instance)->chat_template));
+  options.server.gauges = [model = instance->get()] { return gauges_of(*model); };
   EngineService service(*(*instance)->engine);
   Server server(options.server, service, (*instance)->tokenizer, chat);
   const Status started = server.start();

@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace quern {
 
 class Page {
@@ -249,17 +251,24 @@ RouteMetrics& Metrics::add_route(std::string_view path, std::string_view method)
 }
 
 /// The engine counts steps and their tokens; the steps since the last scrape are taken as equally large.
-void Metrics::see_steps(const EngineStats& stats) {
-  const SeenSteps now{stats.steps, stats.prompt_tokens + stats.generation_tokens};
+double Metrics::see_steps(const EngineStats& stats) {
+  const SeenSteps now{stats.steps, stats.prompt_tokens + stats.generation_tokens, stats.device_us, now_us()};
   const SeenSteps before = seen_steps_.with([&](SeenSteps& seen) { return std::exchange(seen, now); });
   const int64_t steps = now.steps - before.steps;
   if (steps > 0)
     iteration_tokens.observe_many(static_cast<double>(now.tokens - before.tokens) / static_cast<double>(steps), steps);
+  const int64_t passed_us = std::max<int64_t>(1, now.at_us - before.at_us);
+  return std::min(1.0, static_cast<double>(now.device_us - before.device_us) / static_cast<double>(passed_us));
 }
 
-std::string Metrics::render(const EngineStats& stats, double last_step_age_s) {
-  see_steps(stats);
+std::string Metrics::render(const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more) {
+  const double busy = see_steps(stats);
   Page page(labels_);
+  page.gauge("quern:gpu_busy_ratio", busy, "Share of the time since the last scrape in which steps were computed.");
+  for (size_t i = 0; i < more.size(); ++i) {
+    if (i == 0 || more[i].name != more[i - 1].name) page.family(more[i].name, "gauge", more[i].help);
+    page.sample(more[i].name, more[i].value, more[i].labels);
+  }
   write_engine(page, stats, block_tokens_, prefix_caching_);
   write_requests(page);
   write_latencies(page);

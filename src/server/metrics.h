@@ -48,6 +48,14 @@ struct RouteMetrics {
 enum class Refusal : uint8_t { queue_full, too_long, invalid, draining, unauthorized };
 enum class Ended : uint8_t { stop, length, abort, error };
 
+/// A figure of the moment that is not the server's own.
+struct Gauge {
+  std::string name;
+  std::string help;
+  std::string labels;  // ",owner=\"weights\"", or nothing
+  double value = 0.0;
+};
+
 class Page;  // the text being written
 
 class Metrics {
@@ -71,14 +79,18 @@ class Metrics {
   /// Before the first request; the reference stays valid.
   RouteMetrics& add_route(std::string_view path, std::string_view method);
 
-  std::string render(const EngineStats& stats, double last_step_age_s);
+  /// Gauges of one name stand together.
+  std::string render(const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more = {});
 
  private:
   struct SeenSteps {
     int64_t steps = 0;
     int64_t tokens = 0;
+    int64_t device_us = 0;
+    int64_t at_us = 0;
   };
-  void see_steps(const EngineStats& stats);
+  /// The share of the time since the last scrape in which the device worked.
+  double see_steps(const EngineStats& stats);
   void write_requests(Page& page) const;
   void write_latencies(Page& page) const;
   void write_routes(Page& page) const;

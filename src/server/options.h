@@ -1,7 +1,9 @@
 // ServerOptions: what the operator decides about the server, and what the loaded model says of itself. Plain data.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "base/json.h"
 #include "engine/request.h"
 #include "net/http_server.h"
+#include "server/metrics.h"
 
 namespace quern {
 
@@ -44,6 +47,8 @@ struct ServerOptions {
   int32_t text_threads = 2;
   int32_t max_queued_texts = 1024;  // requests that wait for a text thread
   int32_t block_tokens = 16;        // shown by vllm:cache_config_info
+
+  std::function<std::vector<Gauge>()> gauges;  // what else /metrics shows; called from the server's threads
 
   double watchdog_timeout_s = 60;                  // /health fails when work exists and no step ended for so long
   double request_timeout_s = 0;                    // 0: none

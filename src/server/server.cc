@@ -304,7 +304,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     const EngineStats stats = engine_.stats();
     call.send({200,
                {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-               metrics_.render(stats, stalled_s(stats))});
+               metrics_.render(stats, stalled_s(stats), options().gauges ? options().gauges() : std::vector<Gauge>{})});
   }
 
   void run_text(const std::shared_ptr<Call>& call, TextPool::Task task) {

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "tensor/queue.h"
@@ -21,6 +23,13 @@ struct DeviceOptions {
   int threads = 0;  // CPU workers; 0: one per usable core
   int index = 0;    // which of several GPUs
   bool batch_invariant = true;
+};
+
+/// What a device tells about itself at this moment, under the name of a metric.
+struct DeviceReading {
+  std::string_view name;
+  std::string_view help;
+  double value = 0.0;
 };
 
 /// A point in a device's queue.
@@ -67,6 +76,9 @@ class Device {
 
   /// Records what `work` puts into the queue it is given, without running it; null where the device cannot. Any thread.
   virtual std::unique_ptr<Captured> capture(const std::function<void(Queue)>& work) = 0;
+
+  /// Any thread.
+  virtual std::vector<DeviceReading> readings() { return {}; }
 };
 
 using MakeDevice = Result<std::unique_ptr<Device>> (*)(const DeviceOptions&);

@@ -11,6 +11,7 @@
 
 #include "backend/cuda/blas.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/nvml.h"
 #include "base/channel.h"
 #include "base/clock.h"
 
@@ -70,6 +71,7 @@ class CudaDevice final : public Device {
     queue_.arrivals = reinterpret_cast<unsigned*>(queue_.workspace + workspace_bytes);
     queue_.multiprocessors = properties_.multiProcessorCount;
     blas_ = open_blas();
+    nvml_ = open_nvml(index_);
     queue_.blas = blas_.get();
     return {};
   }
@@ -195,6 +197,20 @@ class CudaDevice final : public Device {
     return std::make_unique<CapturedGraph>(executable, queue_.stream);
   }
 
+  std::vector<DeviceReading> readings() override {
+    std::vector<DeviceReading> all;
+    const GpuReadings now = nvml_ ? nvml_->read() : GpuReadings{};
+    const auto add = [&](std::string_view name, std::string_view help, auto value) {
+      if (value) all.push_back({name, help, static_cast<double>(*value)});
+    };
+    add("quern:gpu_utilization", "Share of the last moment in which the GPU ran a kernel.", now.utilization);
+    add("quern:gpu_power_watts", "Power that the GPU draws.", now.power_watts);
+    add("quern:gpu_temperature_celsius", "Temperature of the GPU.", now.temperature_celsius);
+    add("quern:gpu_sm_clock_hertz", "Clock of the GPU's multiprocessors.", now.sm_clock_hz);
+    add("quern:gpu_memory_used_bytes", "GPU memory in use by all processes.", now.memory_used_bytes);
+    return all;
+  }
+
  private:
   struct Block {
     int64_t bytes = 0;
@@ -237,6 +253,7 @@ class CudaDevice final : public Device {
   bool batch_invariant_;
   CudaQueue queue_;
   std::unique_ptr<Blas> blas_;
+  std::unique_ptr<Nvml> nvml_;
   std::array<cudaEvent_t, marks> events_{};
   QueueMark next_mark_ = 0;
   std::mutex mutex_;
