@@ -131,7 +131,7 @@ Result<Weight> WeightStore::stacked(const std::string& name, int index, std::spa
 Result<Weight> WeightStore::add_packing(const StoredTensor& tensor, std::span<const int64_t> shape, int64_t first_row,
                                         int rows) {
   ASSIGN_OR_RETURN(const Scheme* scheme, check_tensor(checkpoint_, tensor, shape));
-  Packing packing{.tensor = &tensor, .scheme = scheme, .first_row = first_row, .to = {}};
+  Packing packing{.tensor = &tensor, .scheme = scheme, .first_row = first_row, .to = {}, .scales = {}};
   ASSIGN_OR_RETURN(packing.scales, StoredScales::find(checkpoint_, tensor));
   packing.quantized = to_quantize(canonical(tensor.name), scheme->format, shape.back());
   packing.to.format = packing.scales.in_blocks() ? FormatId::f8_block
@@ -151,7 +151,7 @@ bool WeightStore::to_quantize(std::string_view name, FormatId format, int64_t co
 }
 
 Weight WeightStore::invent(std::string_view name, FormatId format, int64_t first_row, int rows, int cols) {
-  Packing packing{.tensor = nullptr, .scheme = nullptr, .first_row = first_row, .to = {}};
+  Packing packing{.tensor = nullptr, .scheme = nullptr, .first_row = first_row, .to = {}, .scales = {}};
   packing.quantized = to_quantize(name, format, cols);
   packing.to.format = packing.quantized ? FormatId::f8 : format;
   packing.to.rows = rows;
