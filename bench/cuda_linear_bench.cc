@@ -25,7 +25,7 @@ constexpr int64_t arena_bytes = int64_t{1} << 30;
 constexpr int64_t cold_bytes = int64_t{1200} << 20;  // of copies: nothing is left in a cache
 constexpr int32_t most_tokens = 512;
 constexpr int32_t most_cols = 14336;
-constexpr int token_counts[] = {1, 4, 8, 16, 32, 64, 128, 256, 512};
+constexpr int token_counts[] = {1, 2, 4, 8, 16, 32, 64, 128, 512};
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -278,7 +278,7 @@ __device__ __forceinline__ void finish_tile(const SkinnyJob& job, float (&sums)[
     return;
   }
 #endif
-  __syncthreads();
+  if constexpr (sums_buffers(TokenTiles) == 1) __syncthreads();
 }
 
 template <typename Format, typename T, int TokenTiles>
@@ -325,6 +325,8 @@ __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles
   int buffer = 0;
   int slot = 0;
   int groups = ahead;  // since this buffer of x was fetched
+  float* block_sums = reinterpret_cast<float*>(shared);
+  float* other_sums = block_sums + (sums_buffers(TokenTiles) - 1) * sums_floats(TokenTiles);
   for (int tile = first_tile; tile < job.tiles_end[job.parts - 1]; tile += tile_step) {
     float sums[TokenTiles][4] = {};
     for (int step = 0; step < job.steps;) {
@@ -355,7 +357,10 @@ __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles
       }
       if (job.x_buffers == 2) buffer ^= 1;
     }
-    finish_tile<T, TokenTiles>(job, sums, reinterpret_cast<float*>(shared), tile, rank, ranks);
+    finish_tile<T, TokenTiles>(job, sums, block_sums, tile, rank, ranks);
+    float* const next_sums = other_sums;
+    other_sums = block_sums;
+    block_sums = next_sums;
   }
 }
 

@@ -30,8 +30,11 @@ constexpr int units_ahead() {
   return unit_bytes<Format>() > 1700 ? 3 : 4;
 }
 
-inline constexpr int sums_pitch = 20;  // floats between tokens: no two lanes of a store in one bank
-constexpr int sums_bytes(int tiles) { return skinny_warps * 8 * tiles * sums_pitch * 4; }
+inline constexpr int sums_pitch = 18;  // floats between tokens: at most two lanes of a store in one bank
+/// Tiles take turns with the sums of few tokens, so that warps go on while others still write results.
+constexpr int sums_buffers(int tiles) { return tiles == 1 ? 2 : 1; }
+constexpr int sums_floats(int tiles) { return skinny_warps * 8 * tiles * sums_pitch; }
+constexpr int sums_bytes(int tiles) { return sums_buffers(tiles) * sums_floats(tiles) * 4; }
 /// Blocks that an SM holds.
 constexpr int skinny_residents(int tiles) { return tiles <= 2 ? 3 : 2; }
 
