@@ -77,6 +77,7 @@ struct Case {
   Dtype activations = Dtype::bf16;
   Dtype result = Dtype::bf16;
   int tokens = 1;
+  bool scale = false;
   bool bias = false;
   bool accumulate = false;
   bool invariant = false;
@@ -103,12 +104,17 @@ Padded activations_of(const Case& c, int cols) {
   return x;
 }
 
+float scale_of(const Case& c, int row) { return c.scale ? 0.5F + 0.25F * static_cast<float>(row % 7) : 1.0F; }
+
 /// Computes a case; results begin as `start`.
 Padded compute(const Case& c, const Padded& x, const std::vector<float>& bias, float start) {
   Matrix matrix = matrix_of(c.parts);
   if (c.bias) {
     matrix.bias = Tensor::dense(reinterpret_cast<std::byte*>(const_cast<float*>(bias.data())), Dtype::f32, matrix.rows);
   }
+  std::vector<float> scale;
+  for (int row = 0; row < matrix.rows; ++row) scale.push_back(scale_of(c, row));
+  if (c.scale) matrix.scale = Tensor::dense(reinterpret_cast<std::byte*>(scale.data()), Dtype::f32, matrix.rows);
   Padded y(c.result, c.tokens, matrix.rows, c.padding, c.padding, untouched);
   for (int t = 0; t < c.tokens; ++t) {
     for (int row = 0; row < matrix.rows; ++row) y.set(t, row, start);
@@ -140,13 +146,16 @@ void expect_right(const Case& c) {
         double size = std::fabs(want);
         double squares = 0;
         for (int k = 0; k < cols; ++k) {
-          const double product = double{part->at(row, k)} * token[static_cast<size_t>(k)];
+          const double product = double{scale_of(c, column)} * double{part->at(row, k)} * token[static_cast<size_t>(k)];
           want += product;
           size += std::fabs(product);
           squares += product * product;
         }
         double tolerance = 1e-6 + std::ldexp(size, -20) + 1.5 * rounding(c.result) * (std::fabs(want) + 4.0);
         if (c.tokens > 8 && !c.invariant) tolerance += 8 * rounding(c.activations) * std::sqrt(squares);
+        // Activations of 8-bit floats.
+        const bool f8 = part->weight.format == FormatId::f8 && c.scale && c.tokens > 32 && !c.invariant;
+        if (f8) tolerance += 0.25 * std::sqrt(squares);
         ASSERT_NEAR(y.get(t, column), want, tolerance) << c.tokens << " tokens: token " << t << " row " << row;
       }
     }
@@ -211,6 +220,27 @@ TEST_P(EveryFormatOnGpu, StacksPartsAddsBiasesAndAccumulates) {
                       .bias = true,
                       .accumulate = accumulate,
                       .padding = padding});
+      }
+    }
+  }
+}
+
+TEST_P(EveryFormatOnGpu, MultipliesRowsWithTheirScales) {
+  const RandomWeight q = random_weight(GetParam(), 48, 768, 1);
+  const RandomWeight k = random_weight(GetParam(), 32, 768, 2);
+  const RandomWeight v = random_weight(FormatId::bf16, 20, 768, 3);
+  for (const int tokens : {1, 9, 40, 100}) {
+    for (const bool invariant : {false, true}) {
+      for (const Dtype result : {Dtype::bf16, Dtype::f32}) {
+        SCOPED_TRACE(::testing::Message() << "accumulate " << (result == Dtype::f32) << ", invariant " << invariant);
+        expect_right({.parts = {&q, &k, &v},
+                      .result = result,
+                      .tokens = tokens,
+                      .scale = true,
+                      .bias = invariant,
+                      .accumulate = result == Dtype::f32,
+                      .invariant = invariant,
+                      .padding = 8});
       }
     }
   }

@@ -5,7 +5,7 @@
 
 namespace quern {
 
-enum class Dtype : uint8_t { f32, f16, bf16, i32, i16, i8, u8 };
+enum class Dtype : uint8_t { f32, f16, bf16, i32, i16, i8, u8, f8 };  // f8: e4m3
 
 constexpr int dtype_bytes(Dtype dtype) {
   switch (dtype) {
@@ -15,7 +15,8 @@ constexpr int dtype_bytes(Dtype dtype) {
     case Dtype::bf16:
     case Dtype::i16: return 2;
     case Dtype::i8:
-    case Dtype::u8: return 1;
+    case Dtype::u8:
+    case Dtype::f8: return 1;
   }
   return 0;
 }
@@ -29,6 +30,7 @@ constexpr const char* dtype_name(Dtype dtype) {
     case Dtype::i16: return "int16";
     case Dtype::i8: return "int8";
     case Dtype::u8: return "uint8";
+    case Dtype::f8: return "fp8_e4m3";
   }
   return "?";
 }

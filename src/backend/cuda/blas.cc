@@ -80,6 +80,7 @@ cudaDataType_t type_of(Dtype dtype) {
     case Dtype::f32: return CUDA_R_32F;
     case Dtype::f16: return CUDA_R_16F;
     case Dtype::bf16: return CUDA_R_16BF;
+    case Dtype::f8: return CUDA_R_8F_E4M3;
     default: CHECK(false);
   }
 }
@@ -104,6 +105,7 @@ struct Chosen {
   cublasLtMatrixLayout_t x = nullptr;
   cublasLtMatrixLayout_t y = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
+  bool possible = true;
 };
 
 struct Operands {
@@ -131,10 +133,14 @@ class CublasLt final : public Blas {
     f_.destroy(handle_);
   }
 
-  void multiply(const CudaQueue& queue, const Product& product, void* y, const void* x, const void* w) override {
+  bool multiply(const CudaQueue& queue, const Product& product, void* y, const void* x, const void* w) override {
     const Operands operands{y, x, w};
     const std::lock_guard lock(mutex_);
-    require(run(queue, choose(queue, product, operands), operands, product.accumulate), "product");
+    const Chosen& chosen = choose(queue, product, operands);
+    if (!chosen.possible) return false;
+    if (product.type == Dtype::f8) require(point_to_scales(chosen.desc, product), "scales");
+    require(run(queue, chosen, operands, product.accumulate), "product");
+    return true;
   }
 
  private:
@@ -152,6 +158,7 @@ class CublasLt final : public Blas {
     if (const auto it = chosen_.find(shape); it != chosen_.end()) return it->second;
     if (chosen_.size() >= most_shapes) forget();
     Chosen made = describe(p);
+    if (!made.possible) return chosen_.emplace(shape, made).first->second;
     const Shape kind = shape_of(p, rounded_up(p.tokens), alignment);
     if (const auto it = best_.find(kind); it != best_.end()) {
       made.algorithm = it->second;
@@ -163,6 +170,9 @@ class CublasLt final : public Blas {
       }
     }
     const auto proposed = propose(queue, made, alignment);
+    made.possible = !proposed.empty();
+    if (!made.possible && p.type == Dtype::f8) return chosen_.emplace(shape, made).first->second;
+    if (!made.possible) throw DeviceLost{"cuBLASLt has no algorithm for a product"};
     made.algorithm = proposed.front();
     cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
     check(cudaStreamIsCapturing(queue.stream, &capturing), "capture");
@@ -205,10 +215,29 @@ class CublasLt final : public Blas {
     require(f_.layout_create(&made.w, type_of(p.type), cols, rows, p.cols), "description");
     require(f_.layout_create(&made.x, type_of(p.type), cols, tokens, p.x_stride), "description");
     require(f_.layout_create(&made.y, type_of(p.result), rows, tokens, p.y_stride), "description");
+    if (p.type == Dtype::f8) {
+      made.possible = p.rows % 16 == 0 && p.cols % 16 == 0 && p.y_stride * dtype_bytes(p.result) % 16 == 0 &&
+                      take_scales(made.desc) && point_to_scales(made.desc, p) == CUBLAS_STATUS_SUCCESS;
+    }
     return made;
   }
 
-  /// The likely best first.
+  /// A scale for every row and token; libraries before 12.9 do not know of such.
+  bool take_scales(cublasLtMatmulDesc_t desc) {
+    const cublasLtMatmulMatrixScale_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const int8_t fast = 1;
+    return f_.desc_set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode) == CUBLAS_STATUS_SUCCESS &&
+           f_.desc_set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode) == CUBLAS_STATUS_SUCCESS &&
+           f_.desc_set(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast) == CUBLAS_STATUS_SUCCESS;
+  }
+  cublasStatus_t point_to_scales(cublasLtMatmulDesc_t desc, const Product& p) {
+    const cublasStatus_t status =
+        f_.desc_set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p.w_scales, sizeof p.w_scales);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    return f_.desc_set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p.x_scales, sizeof p.x_scales);
+  }
+
+  /// The likely best first; none if the library cannot.
   std::vector<cublasLtMatmulAlgo_t> propose(const CudaQueue& queue, const Chosen& made, uint32_t alignment) {
     cublasLtMatmulPreference_t preference = nullptr;
     require(f_.preference_create(&preference), "preference");
@@ -225,8 +254,7 @@ class CublasLt final : public Blas {
     const cublasStatus_t status =
         f_.heuristic(handle_, made.desc, made.w, made.x, made.y, made.y, preference, proposals, results.data(), &found);
     f_.preference_destroy(preference);
-    require(status, "choice of an algorithm");
-    if (found == 0) throw DeviceLost{"cuBLASLt has no algorithm for a product"};
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) require(status, "choice of an algorithm");
     std::vector<cublasLtMatmulAlgo_t> algorithms;
     for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<size_t>(i)].algo);
     return algorithms;

@@ -1,6 +1,7 @@
 // linear on a GPU: which way a product takes.
 //   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h, limited by reading the weight
 //   many tokens                              the library, over weights made half floats a part at a time
+//                                            or, of 8-bit floats with scales of rows, over activations made such too
 //   float activations, mixed float types     plain sums
 #include "ops/linear.h"
 
@@ -10,6 +11,7 @@
 #include "backend/cuda/blas.h"
 #include "backend/cuda/floats.h"
 #include "backend/cuda/linear_dequantize.h"
+#include "backend/cuda/linear_f8.h"
 #include "backend/cuda/linear_skinny.h"
 #include "backend/cuda/packed.cuh"
 
@@ -41,13 +43,36 @@ int32_t rows_at_once(int32_t rows, int32_t cols) {
   return static_cast<int32_t>(std::clamp<int64_t>(fit, panel_height, rows));
 }
 
+/// Whether a part is multiplied with activations of 8-bit floats, if the library can.
+bool wants_f8(const Queue& queue, const Matrix& matrix, const Weight& part, int32_t tokens) {
+  return part.format == FormatId::f8 && matrix.scale && wants_library(queue, part.format, tokens);
+}
+
+/// Activations as 8-bit floats, at the front of scratch.
+struct F8Activations {
+  std::byte* data = nullptr;
+  float* scales = nullptr;
+  int64_t bytes = 0;
+
+  F8Activations(const Queue& queue, const Matrix& matrix, int32_t tokens, std::byte* memory) {
+    const bool wanted = std::any_of(matrix.parts, matrix.parts + matrix.count,
+                                    [&](const Weight& part) { return wants_f8(queue, matrix, part, tokens); });
+    if (!wanted) return;
+    const int64_t data_bytes = int64_t{tokens} * f8_columns(matrix.cols);
+    bytes = (data_bytes + tokens * dtype_bytes(Dtype::f32) + 255) / 256 * 256;
+    data = memory;
+    scales = reinterpret_cast<float*>(memory + data_bytes);
+  }
+};
+
 void linear_scratch(Queue queue, const Matrix& matrix, int32_t tokens, int64_t& bytes) {
   bytes = 0;
   for (int i = 0; i < matrix.count; ++i) {
     const Weight& part = matrix.parts[i];
     if (part.format == FormatId::f32 || !wants_library(queue, part.format, tokens)) continue;
-    bytes = std::max(bytes, int64_t{rows_at_once(part.rows, part.cols)} * part.cols * 2);
+    bytes = std::max(bytes, int64_t{rows_at_once(matrix.rows, part.cols)} * part.cols * 2);
   }
+  bytes += F8Activations(queue, matrix, tokens, nullptr).bytes;
 }
 
 /// A product's operands.
@@ -57,6 +82,7 @@ struct Call {
   Tensor x;
   const Matrix& matrix;
   bool accumulate;
+  F8Activations f8;
   std::byte* scratch;
 
   /// Of the result's columns from `column` on.
@@ -89,14 +115,32 @@ void multiply(const Call& call, int32_t column, const std::byte* weight, int32_t
   native(call.queue).blas->multiply(native(call.queue), product, y, call.x.data, weight);
 }
 
-/// Parts of the activations' type that lie one behind the other are one matrix.
+/// The same of 8-bit floats; false if the library cannot.
+bool multiply_f8(const Call& call, int32_t column, const std::byte* weight, int32_t rows) {
+  Product product;
+  product.type = Dtype::f8;
+  product.result = call.y.dtype;
+  product.tokens = call.x.dims[0];
+  product.rows = rows;
+  product.cols = f8_columns(call.matrix.cols);
+  product.x_stride = product.cols;
+  product.y_stride = call.y.strides[0];
+  product.accumulate = call.accumulate || call.matrix.bias;
+  product.x_scales = call.f8.scales;
+  product.w_scales = call.factors(column).scale;
+  std::byte* const y = call.y.columns(column, rows).data;
+  return native(call.queue).blas->multiply(native(call.queue), product, y, call.f8.data, weight);
+}
+
+/// Parts of one format in rows that lie one behind the other are one matrix.
 int adjacent_parts(const Matrix& matrix, int first, int32_t& rows) {
   const Weight& begin = matrix.parts[first];
   rows = begin.rows;
   int next = first + 1;
   for (; next < matrix.count; ++next) {
     const Weight& part = matrix.parts[next];
-    if (part.format != begin.format || part.data != begin.data + int64_t{rows} * begin.cols * 2) break;
+    const int64_t row_bytes = part.format == FormatId::f8 ? panel_bytes<F8>(part.cols) : int64_t{part.cols} * 2;
+    if (part.format != begin.format || part.data != begin.data + rows * row_bytes) break;
     rows += part.rows;
   }
   return next - first;
@@ -106,8 +150,9 @@ int adjacent_parts(const Matrix& matrix, int first, int32_t& rows) {
 int by_library(const Call& call, int first, int32_t column) {
   const Weight& part = call.matrix.parts[first];
   const bool ready = dtype_of(part.format) == call.x.dtype && !call.matrix.scale;
+  const bool f8 = wants_f8(call.queue, call.matrix, part, call.x.dims[0]);
   int32_t rows = part.rows;
-  const int count = ready ? adjacent_parts(call.matrix, first, rows) : 1;
+  const int count = ready || f8 ? adjacent_parts(call.matrix, first, rows) : 1;
   if (call.matrix.bias) {
     Tensor bias = call.matrix.bias;
     bias.data += int64_t{column} * dtype_bytes(Dtype::f32);
@@ -117,10 +162,13 @@ int by_library(const Call& call, int first, int32_t column) {
     multiply(call, column, part.data, rows);
     return count;
   }
+  if (f8 && multiply_f8(call, column, part.data, rows)) return count;
+  Weight whole = part;
+  whole.rows = rows;
   const int32_t step = rows_at_once(rows, part.cols);
   for (int32_t begin = 0; begin < rows; begin += step) {
     const int32_t some = std::min(step, rows - begin);
-    dequantize(call.queue, call.scratch, call.x.dtype, part, call.factors(column).scale, begin, some);
+    dequantize(call.queue, call.scratch, call.x.dtype, whole, call.factors(column).scale, begin, some);
     multiply(call, column + begin, call.scratch, some);
   }
   return count;
@@ -168,10 +216,10 @@ void spread(Spread& layout, int32_t units, int multiprocessors, int most_residen
   }
 }
 
-/// More tokens, higher tiles: x is read once for each tile.
-int row_groups_of(const Queue& queue, int32_t tokens) {
+/// More tokens and fewer bytes of weights, higher tiles: x is read once for each tile.
+int row_groups_of(const Queue& queue, FormatId format, int32_t tokens) {
   if (queue.batch_invariant) return 4;
-  return tokens <= 2 ? 1 : tokens <= 4 ? 2 : 4;
+  return tokens <= 2 ? 1 : tokens <= 4 ? 2 : tokens <= 8 || !quantized(format) ? 4 : 8;
 }
 
 /// How much of x is in shared memory at once.
@@ -232,7 +280,7 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
   job.x_aligned = reinterpret_cast<uintptr_t>(call.x.data) % 16 == 0 && call.x.strides[0] % 8 == 0;
   job.result = call.y.dtype;
   Spread layout;
-  layout.row_groups = row_groups_of(call.queue, call.x.dims[0]);
+  layout.row_groups = row_groups_of(call.queue, format, call.x.dims[0]);
   job.row_groups = layout.row_groups;
   for (int i = first; i < call.matrix.count; ++i) {
     const Weight& part = call.matrix.parts[i];
@@ -257,7 +305,9 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
 }
 
 void linear(Queue queue, Tensor y, Tensor x, const Matrix& matrix, bool accumulate, std::byte* scratch) {
-  const Call call{queue, y, x, matrix, accumulate, scratch};
+  const F8Activations f8(queue, matrix, x.dims[0], scratch);
+  const Call call{queue, y, x, matrix, accumulate, f8, scratch + f8.bytes};
+  if (f8.data != nullptr && x.dtype != Dtype::f32) quantize_tokens(queue, f8.data, f8.scales, x);
   int32_t columns[3] = {};
   for (int i = 1; i < matrix.count; ++i) columns[i] = columns[i - 1] + matrix.parts[i - 1].rows;
   bool done[3] = {};
