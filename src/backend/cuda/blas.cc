@@ -1,6 +1,6 @@
 // cuBLASLt behind Blas. Descriptors and the algorithm of each shape are kept; the mutex guards those lists, because
 // steps are captured on a thread of their own beside the executor. What the library proposes for a kind of product is
-// timed once, at the first product of that kind that runs at once.
+// timed once, before the first product of that kind.
 #include "backend/cuda/blas.h"
 
 #include <array>
@@ -120,6 +120,55 @@ struct Operands {
   }
 };
 
+/// A stream, a workspace and a result beside those of the queue, so that products can be timed even while a step is
+/// being captured.
+class Rehearsal {
+ public:
+  Rehearsal(const CudaQueue& queue, int64_t result_bytes) : queue_(queue) {
+    cudaThreadExchangeStreamCaptureMode(&mode_);
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(queue.stream, &capturing), "capture");
+    if (capturing == cudaStreamCaptureStatusNone) check(cudaStreamSynchronize(queue.stream), "computing");
+    check(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "stream");
+    check(cudaEventCreate(&begin_), "event");
+    check(cudaEventCreate(&end_), "event");
+    if (cudaMalloc(&memory_, static_cast<size_t>(queue.workspace_bytes + result_bytes)) != cudaSuccess) {
+      cudaGetLastError();
+      memory_ = nullptr;
+    }
+    queue_.workspace = static_cast<std::byte*>(memory_);
+  }
+  ~Rehearsal() {
+    cudaFree(memory_);
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+    cudaStreamDestroy(queue_.stream);
+    cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  Rehearsal(const Rehearsal&) = delete;
+  Rehearsal& operator=(const Rehearsal&) = delete;
+
+  bool possible() const { return memory_ != nullptr; }
+  const CudaQueue& queue() const { return queue_; }
+  void* y() const { return queue_.workspace + queue_.workspace_bytes; }
+
+  void begin() const { check(cudaEventRecord(begin_, queue_.stream), "event"); }
+  float end_ms() const {
+    check(cudaEventRecord(end_, queue_.stream), "event");
+    check(cudaEventSynchronize(end_), "product");
+    float ms = 0.0F;
+    check(cudaEventElapsedTime(&ms, begin_, end_), "event");
+    return ms;
+  }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the one before
+  CudaQueue queue_;
+  void* memory_ = nullptr;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
 constexpr int proposals = 8;
 constexpr size_t most_shapes = 4096;  // then the list begins anew
 
@@ -129,7 +178,6 @@ class CublasLt final : public Blas {
 
   ~CublasLt() override {
     forget();
-    destroy(untimed_);
     f_.destroy(handle_);
   }
 
@@ -173,26 +221,12 @@ class CublasLt final : public Blas {
     made.possible = !proposed.empty();
     if (!made.possible && p.type == Dtype::f8) return chosen_.emplace(shape, made).first->second;
     if (!made.possible) throw DeviceLost{"cuBLASLt has no algorithm for a product"};
-    made.algorithm = proposed.front();
-    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(queue.stream, &capturing), "capture");
-    if (capturing != cudaStreamCaptureStatusNone) {
-      return replace_untimed(made);
-    }
     made.algorithm = fastest(queue, p, made, operands, proposed);
     best_.insert_or_assign(kind, made.algorithm);
     return chosen_.emplace(shape, made).first->second;
   }
 
-  /// Not kept under its shape: once this kind of product has been timed, later captures find the best.
-  const Chosen& replace_untimed(const Chosen& made) {
-    destroy(untimed_);
-    untimed_ = made;
-    return untimed_;
-  }
-
   void destroy(const Chosen& chosen) {
-    if (chosen.desc == nullptr) return;
     f_.layout_destroy(chosen.w);
     f_.layout_destroy(chosen.x);
     f_.layout_destroy(chosen.y);
@@ -260,37 +294,26 @@ class CublasLt final : public Blas {
     return algorithms;
   }
 
-  /// Runs every proposal a few times, into memory of its own; without such memory the first one is taken.
+  /// Runs every proposal a few times; without memory for that the first one is taken.
   cublasLtMatmulAlgo_t fastest(const CudaQueue& queue, const Product& p, Chosen made, Operands operands,
                                const std::vector<cublasLtMatmulAlgo_t>& proposed) {
     cublasLtMatmulAlgo_t best = proposed.front();
-    const int64_t bytes = p.tokens * p.y_stride * dtype_bytes(p.result);
-    if (proposed.size() == 1 || cudaMalloc(&operands.y, static_cast<size_t>(bytes)) != cudaSuccess) {
-      cudaGetLastError();
-      return best;
-    }
-    cudaEvent_t begin = nullptr;
-    cudaEvent_t end = nullptr;
-    check(cudaEventCreate(&begin), "event");
-    check(cudaEventCreate(&end), "event");
+    if (proposed.size() == 1) return best;
+    const Rehearsal rehearsal(queue, p.tokens * p.y_stride * dtype_bytes(p.result));
+    if (!rehearsal.possible()) return best;
+    operands.y = rehearsal.y();
     float least_ms = std::numeric_limits<float>::max();
     for (const cublasLtMatmulAlgo_t& algorithm : proposed) {
       made.algorithm = algorithm;
-      if (run(queue, made, operands, false) != CUBLAS_STATUS_SUCCESS) continue;  // also loads it
-      check(cudaEventRecord(begin, queue.stream), "event");
-      for (int i = 0; i < 4; ++i) require(run(queue, made, operands, false), "product");
-      check(cudaEventRecord(end, queue.stream), "event");
-      check(cudaEventSynchronize(end), "product");
-      float ms = 0.0F;
-      check(cudaEventElapsedTime(&ms, begin, end), "event");
+      if (run(rehearsal.queue(), made, operands, false) != CUBLAS_STATUS_SUCCESS) continue;  // also loads it
+      rehearsal.begin();
+      for (int i = 0; i < 4; ++i) require(run(rehearsal.queue(), made, operands, false), "product");
+      const float ms = rehearsal.end_ms();
       if (ms < 0.97F * least_ms) {
         least_ms = ms;
         best = algorithm;
       }
     }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    cudaFree(operands.y);
     return best;
   }
 
@@ -299,7 +322,6 @@ class CublasLt final : public Blas {
   std::mutex mutex_;
   std::map<Shape, Chosen> chosen_;
   std::map<Shape, cublasLtMatmulAlgo_t> best_;
-  Chosen untimed_;
 };
 
 }  // namespace
