@@ -164,6 +164,39 @@ TEST_F(MoeGpu, GatesEveryFormatAndTypeForTheTokensOfPairs) {
   }
 }
 
+/// Tiles of pairs, one of them not full, of experts with many, few and no pairs.
+TEST_F(MoeGpu, MultipliesManyPairsOfHalfTypes) {
+  const std::vector<int32_t> counts{300, 0, 128, 1, 131};
+  Pairs pairs(counts, 280);
+  for (size_t i = 0; i < pairs.tokens.size(); ++i) pairs.tokens[i] = static_cast<int32_t>(i * 31 % 280);
+  for (const auto& [type, format] : {std::pair{Dtype::f16, FormatId::f16}, std::pair{Dtype::bf16, FormatId::bf16}}) {
+    const Experts experts(format, 5, 104, 192, true);
+    TestDevice device;
+    Exec exec = device.exec();
+    exec.activations = type;
+    exec.queue.batch_invariant = false;
+    FloatMatrix x = FloatMatrix::random(type, 560, 192, 8, 3);
+    FloatMatrix of_tokens = FloatMatrix::random(type, 280, 192, 8, 4, 0.1F);
+
+    const Tensor y = expert_linear(exec, x.tensor(), experts.matrices.data(), pairs.routing);
+    const Tensor gates =
+        expert_gated(exec, of_tokens.tensor(), experts.matrices.data(), pairs.routing, Activation::silu);
+
+    expect_products(experts, x, type, pairs, y);
+    for (int pair = 0; pair < 560; ++pair) {
+      const int expert = pairs.expert_of(pair);
+      const int token = pairs.tokens[static_cast<size_t>(pair)];
+      for (int row = pair % 7; row < 104; row += 7) {
+        const double gate = experts.dot(expert, row, of_tokens, token);
+        const double up = experts.dot(expert, 104 + row, of_tokens, token);
+        ASSERT_NEAR(float_at(gates, pair, row), silu(gate) * up,
+                    1e-4 + 4 * rounding(type) * (std::abs(gate) + 1) * (std::abs(up) + 1))
+            << "pair " << pair << " row " << row;
+      }
+    }
+  }
+}
+
 /// The bits of a pair's result, however many pairs its expert has.
 TEST_F(MoeGpu, APairsResultDoesNotDependOnOthersWhereBatchesMustNotMatter) {
   const Experts experts(FormatId::bf16, 2, 64, 2048, true);

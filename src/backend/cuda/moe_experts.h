@@ -27,6 +27,7 @@ struct ExpertJob {
   int32_t cols = 0;
   int32_t experts = 0;
   int32_t slots = 0;       // experts that can have pairs
+  int32_t pairs = 0;       // of all experts of the step
   int32_t row_groups = 1;  // groups of 16 rows in a tile; the warps of a group share its columns
   const int32_t* starts = nullptr;
   const int32_t* tokens = nullptr;  // which row of x each pair reads; null: its own
@@ -79,6 +80,10 @@ __device__ __forceinline__ int part_of_tile(const ExpertJob& job, int tile) {
 /// and type of activations; floats only with their own. `pairs` is how many an expert has at most, or mostly.
 template <typename Format, typename T>
 void launch_experts(const Queue& queue, ExpertJob job, int pairs);
+
+/// For weights of the activations' type and many pairs of each expert. A result depends on how its sum is cut.
+template <typename T>
+void launch_expert_tiles(const Queue& queue, const ExpertJob& job);
 
 /// Any format, type and size; not gated.
 void launch_plain_experts(const Queue& queue, FormatId format, Dtype activations, const ExpertJob& job);

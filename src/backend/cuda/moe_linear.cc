@@ -8,6 +8,9 @@
 namespace quern::cuda {
 namespace {
 
+/// From this many pairs of an expert on, tiles of them are worth while.
+constexpr int many_pairs = 64;
+
 bool same_formats(const Matrix& a, const Matrix& b) {
   for (int32_t p = 0; p < a.count; ++p) {
     if (a.parts[p].format != b.parts[p].format || a.parts[p].rows != b.parts[p].rows) return false;
@@ -57,7 +60,12 @@ void launch_part(const Queue& queue, FormatId format, Dtype activations, const E
   }
   visit_activation(activations, [&]<typename T>(T) {
     visit_format(format, [&]<typename Format>(Format) {
-      if constexpr (has_units<Format, T>) launch_experts<Format, T>(queue, job, pairs);
+      if constexpr (has_units<Format, T>) {
+        if constexpr (is_float<Format>) {
+          if (!queue.batch_invariant && pairs >= many_pairs) return launch_expert_tiles<T>(queue, job);
+        }
+        launch_experts<Format, T>(queue, job, pairs);
+      }
     });
   });
 }
@@ -99,6 +107,7 @@ void multiply(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Rou
     const int32_t end = run_end(matrices, first, experts);
     job.experts = end - first;
     job.slots = std::min(job.experts, pairs);
+    job.pairs = pairs;
     job.starts = routing.starts.as<int32_t>() + first;
     launch_run(queue, matrices + first, job, x.dtype, std::min(routing.places.dims[0], usual));
     first = end;
