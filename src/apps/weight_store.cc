@@ -368,7 +368,7 @@ float WeightStore::read_row(const Packing& packing, int32_t row, std::byte* data
   const int64_t cols = packing.to.cols;
   if (packing.tensor == nullptr) {
     const RowPool& pool = pool_of(packing);
-    const int64_t from = ((packing.to.data - base_) / alignment + row) % pool_rows;
+    const int64_t from = (7 * (&packing - packings_.data()) + row) % pool_rows;
     const size_t data_bytes = pool.data.size() / pool_rows;
     const size_t scale_bytes = pool.scales.size() / pool_rows;
     std::memcpy(data, pool.data.data() + static_cast<size_t>(from) * data_bytes, data_bytes);

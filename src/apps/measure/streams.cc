@@ -85,7 +85,8 @@ Result<StreamTimes> Streams::run(int count, int prompt, int output) {
   StreamTimes times;
   times.seconds = seconds_since(start);
   for (const auto& stream : streams) {
-    if (stream->times_us.empty()) return Error{"a request of the benchmark failed: " + stream->error};
+    if (stream->times_us.empty() || !stream->error.empty())
+      return Error{"a request of the benchmark failed: " + stream->error};
     times.output_tokens += static_cast<int64_t>(stream->times_us.size());
     times.first_token_seconds =
         std::max(times.first_token_seconds, static_cast<double>(stream->times_us.front() - start) * 1e-6);
