@@ -9,10 +9,14 @@
 
 namespace quern::cuda {
 
-/// How many units a warp has under way.
-template <typename Format>
-inline constexpr int expert_units_ahead =
-    in_rows<Format> || Packed<std::conditional_t<in_rows<Format>, Q4_0, Format>>::low == 2 ? 4 : 2;
+/// How many units a warp has under way; sums of many tokens need the registers.
+template <typename Format, int TokenTiles>
+constexpr int expert_units_ahead() {
+  if constexpr (in_rows<Format>)
+    return TokenTiles == 1 ? 4 : 2;
+  else
+    return TokenTiles == 1 && Packed<Format>::low == 2 ? 4 : 2;
+}
 
 /// The rows of a warp.
 template <typename Format, typename T>
@@ -91,7 +95,7 @@ __global__ void __launch_bounds__(32 * expert_warps, TokenTiles <= 4 ? 2 : 1)
     multiply_experts(const __grid_constant__ ExpertJob job, int tiles) {
   using Rows = ExpertRows<Format, T>;
   using Unit = typename Rows::Unit;
-  constexpr int ahead = expert_units_ahead<Format>;
+  constexpr int ahead = expert_units_ahead<Format, TokenTiles>();
   allow_next();
   const int tile = static_cast<int>(blockIdx.x) % tiles;
   const ExpertPart& part = job.parts[part_of_tile(job, tile)];
@@ -181,7 +185,7 @@ __global__ void __launch_bounds__(32 * expert_warps, 2)
     multiply_gated(const __grid_constant__ ExpertJob job, int tiles) {
   using Rows = ExpertRows<Format, T>;
   using Unit = typename Rows::Unit;
-  constexpr int ahead = expert_units_ahead<Format>;
+  constexpr int ahead = expert_units_ahead<Format, TokenTiles>();
   allow_next();
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int turns = expert_warps / job.row_groups;
