@@ -24,6 +24,8 @@ struct BenchOptions {
   std::string batches = "1,2,4,8,16";
   std::string workloads;
   std::string hits;
+  std::string mixed;
+  std::string limits;
   int context = 16;
   int output_tokens = 64;
   int repeats = 3;
@@ -147,6 +149,15 @@ class Bench {
                   100 * least / times.seconds};
   }
 
+  /// p50 and p99 of the gaps between the tokens of so many streams while a prompt of 8,192 tokens comes every second.
+  Result<std::array<Figure, 2>> mixed(int count) {
+    constexpr int long_prompt = 8192;
+    ASSIGN_OR_RETURN(const GapTimes times, streams_.mixed(count, long_prompt, 4));
+    const double least = work_.decode_seconds(count, 1024, limits_);
+    const auto figure = [&](double seconds) { return Figure{count / seconds, seconds * 1e3, 100 * least / seconds}; };
+    return std::array{figure(times.p50_seconds), figure(times.p99_seconds)};
+  }
+
   Result<Figure> hit(int tokens) {
     double best = 1e9;
     for (int i = 0; i < options_.repeats; ++i) {
@@ -208,6 +219,14 @@ void print_row(const BenchOptions& options, const char* what, const std::string&
 
 /// Before the model is there: a GPU's measurement wants memory.
 Result<MachineLimits> limits_of(const BenchOptions& options) {
+  if (!options.limits.empty()) {
+    MachineLimits given;
+    if (std::sscanf(options.limits.c_str(), "%lf,%lf", &given.read_bytes_per_second, &given.flops_per_second) == 2 &&
+        given.read_bytes_per_second > 0 && given.flops_per_second > 0) {
+      return given;
+    }
+    return Error{"--limits takes two numbers, such as 4.6e12,7.8e14"};
+  }
   if (options.instance.device != "cpu") {
     auto gpu = make_device(DeviceKind::cuda, {.batch_invariant = false});
     if (gpu.ok()) return measure_gpu_limits(**gpu);
@@ -223,9 +242,15 @@ Status measure_all(Instance& instance, const BenchOptions& options, const Machin
   Bench bench(instance, options, limits);
   const auto row = [&](const char* what, const std::string& size, auto&& measured) -> Status {
     operations.clear();
+    const EngineStats before = instance.engine->stats();
     ASSIGN_OR_RETURN(const Figure figure, measured());
     print_row(options, what, size, figure);
     if (options.operations) operations.print();
+    const EngineStats stats = instance.engine->stats();
+    if (options.json && stats.steps > before.steps) {
+      fmt::print("{{\"what\":\"host\",\"size\":\"{}\",\"us_per_step\":{:.2f}}}\n", size,
+                 static_cast<double>(stats.host_us - before.host_us) / static_cast<double>(stats.steps - before.steps));
+    }
     return {};
   };
   for (const int tokens : numbers(options.prompts)) {
@@ -238,6 +263,11 @@ Status measure_all(Instance& instance, const BenchOptions& options, const Machin
   }
   for (const auto& sizes : workloads(options.workloads)) {
     TRY(row("run", fmt::format("{}x{}x{}", sizes[0], sizes[1], sizes[2]), [&] { return bench.workload(sizes); }));
+  }
+  for (const int count : numbers(options.mixed)) {
+    ASSIGN_OR_RETURN(const auto figures, bench.mixed(count));
+    print_row(options, "gap p50", std::to_string(count), figures[0]);
+    print_row(options, "gap p99", std::to_string(count), figures[1]);
   }
   for (const int tokens : numbers(options.hits)) {
     TRY(row("hit", std::to_string(tokens), [&] { return bench.hit(tokens); }));
@@ -254,7 +284,12 @@ int measure(BenchOptions& options) {
   const int64_t start = now_us();
   auto instance = make_instance(options.instance);
   if (!instance.ok()) return fail(instance.error().message);
-  if (!options.json) {
+  if (options.json) {
+    fmt::print(
+        "{{\"what\":\"limits\",\"read_bytes_per_second\":{:.4g},\"flops_per_second\":{:.4g},\"ready_seconds\":{:.3f}}}"
+        "\n",
+        limits->read_bytes_per_second, limits->flops_per_second, seconds_since(start));
+  } else {
     fmt::print("{} on {}\nready after {:.2f} s; limits now: {:.1f} GB/s read, {:.0f} GFLOP/s\n",
                (*instance)->checkpoint->path(), (*instance)->device->description(), seconds_since(start),
                limits->read_bytes_per_second * 1e-9, limits->flops_per_second * 1e-9);
@@ -278,6 +313,10 @@ int bench_command(std::span<char* const> arguments) {
   flags.add("--output-tokens", "N", "tokens of each stream", &options.output_tokens);
   flags.add("--workloads", "IxOxN,...",
             "N requests at once of I tokens each, O tokens from each: tokens/s of the whole", &options.workloads);
+  flags.add("--mixed", "A,B,...", "gaps between tokens of A streams while a long prompt comes every second",
+            &options.mixed);
+  flags.add("--limits", "BYTES,FLOPS", "a second's limits, from an earlier run, instead of measuring them",
+            &options.limits);
   flags.add("--prefix-hits", "A,B,...", "time to the first token of prompts that are cached", &options.hits);
   flags.add("--repeats", "N", "of which the best counts", &options.repeats);
   flags.add("--operations", "also the time of each kind of operation", &options.operations);

@@ -18,8 +18,7 @@
 namespace quern {
 namespace {
 
-constexpr int64_t default_kv_bytes = int64_t{4} << 30;  // at most, when the user names no size
-constexpr int kv_element_bytes = 2;
+constexpr int64_t default_kv_bytes = int64_t{4} << 30;     // at most, when the user names no size
 constexpr int64_t gpu_reserve_bytes = int64_t{512} << 20;  // what the driver and libraries take later
 
 /// Everything that a user left open is chosen for this device and model.
@@ -44,9 +43,10 @@ Result<InstanceOptions> resolved(InstanceOptions options, DeviceKind device, con
     return Error{
         fmt::format("--dtype {}: the CPU computes with float32 activations; say float32 or auto", options.dtype)};
   }
-  if (!gpu && options.kv_cache_dtype != "float16") {
-    return Error{fmt::format("--kv-cache-dtype {}: the CPU keeps keys and values as float16; say float16 or auto",
-                             options.kv_cache_dtype)};
+  if (options.kv_cache_dtype == "fp8_e4m3") options.kv_cache_dtype = "fp8";
+  if (!gpu && options.kv_cache_dtype == "bfloat16") {
+    return Error{
+        "--kv-cache-dtype bfloat16: the CPU keeps keys and values as float16 or fp8; say one of these, or auto"};
   }
   if (options.max_num_batched_tokens < options.max_num_seqs) {
     return Error{
@@ -58,7 +58,11 @@ Result<InstanceOptions> resolved(InstanceOptions options, DeviceKind device, con
 }
 
 Dtype dtype_of(const std::string& name) {
-  return name == "float32" ? Dtype::f32 : name == "bfloat16" ? Dtype::bf16 : Dtype::f16;
+  return name == "float32" ? Dtype::f32 : name == "bfloat16" ? Dtype::bf16 : name == "fp8" ? Dtype::f8 : Dtype::f16;
+}
+
+KvLayout kv_layout_of(const InstanceOptions& options, const DecoderSpec& spec) {
+  return kv_layout(spec, dtype_bytes(dtype_of(options.kv_cache_dtype)));
 }
 
 /// A model that is quantized already keeps what it has.
@@ -121,7 +125,7 @@ ModelExecutorOptions executor_options(const InstanceOptions& options, const Deco
   made.max_model_len = plan.max_model_len;
   made.pages = static_cast<int32_t>(plan.kv_pages);
   made.vocab = spec.vocab;
-  made.kv = kv_layout(spec, kv_element_bytes);
+  made.kv = kv_layout_of(options, spec);
   made.kv_dtype = dtype_of(options.kv_cache_dtype);
   made.activations = dtype_of(options.dtype);
   made.capture = !options.enforce_eager;
@@ -140,7 +144,7 @@ int64_t room_for_kv(const InstanceOptions& options, DeviceKind device, const Mem
 
 /// `room` is what the KV cache may take when the user names no size.
 Status choose_kv(const InstanceOptions& options, const DecoderSpec& spec, int64_t room, MemoryPlan* plan) {
-  const KvLayout kv = kv_layout(spec, kv_element_bytes);
+  const KvLayout kv = kv_layout_of(options, spec);
   plan->kv_page_bytes = kv.page_bytes;
   int64_t bytes = options.kv_cache_memory_bytes;
   if (bytes == 0) {
@@ -170,7 +174,7 @@ Status check_options(const InstanceOptions& options) {
   TRY(one_of("--device", options.device, {"auto", "cpu", "cuda"}));
   TRY(one_of("--dtype", options.dtype, {"auto", "float32", "float16", "bfloat16"}));
   TRY(one_of("--quantization", options.quantization, {"auto", "fp8"}));
-  TRY(one_of("--kv-cache-dtype", options.kv_cache_dtype, {"auto", "float16", "bfloat16"}));
+  TRY(one_of("--kv-cache-dtype", options.kv_cache_dtype, {"auto", "float16", "bfloat16", "fp8", "fp8_e4m3"}));
   if (!(options.gpu_memory_utilization > 0 && options.gpu_memory_utilization <= 1)) {
     return Error{
         fmt::format("--gpu-memory-utilization {}: say a part of one, such as 0.9", options.gpu_memory_utilization)};
@@ -228,7 +232,7 @@ Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const
 EngineOptions engine_options(const InstanceOptions& options, const DecoderSpec& spec, const MemoryPlan& plan) {
   EngineOptions made;
   made.groups.clear();
-  const KvLayout kv = kv_layout(spec, kv_element_bytes);
+  const KvLayout kv = kv_layout_of(options, spec);
   for (const KvGroup& group : kv.groups) {
     made.groups.push_back(
         {group.window > 0 ? GroupSpec::Kind::window : GroupSpec::Kind::full, group.window, kv.page_tokens});
@@ -255,7 +259,7 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--device", "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", &o.device);
   flags.add("--dtype", "auto|TYPE", "of activations: float32; on a GPU also float16, bfloat16", &o.dtype);
   flags.add("--quantization", "auto|fp8", "fp8: float weights of linear layers become 8-bit floats", &o.quantization);
-  flags.add("--kv-cache-dtype", "auto|TYPE", "of cached keys and values: float16; on a GPU also bfloat16",
+  flags.add("--kv-cache-dtype", "auto|TYPE", "of cached keys and values: float16, fp8; on a GPU also bfloat16",
             &o.kv_cache_dtype);
   flags.add("--gpu-memory-utilization", "P", "part of the GPU's free memory to take (0.9)", &o.gpu_memory_utilization);
   flags.add("--load-format", "auto|dummy", "dummy or dummy:FORMAT: random weights for a config.json", &o.load_format);

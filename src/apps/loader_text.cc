@@ -131,13 +131,17 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const Checkpoint& checkp
   }
   if (is_directory(other)) return from_files(other);
   if (other == "tokenizer.json" || other.ends_with("/tokenizer.json")) return from_files(directory_of(other));
+  if (other.ends_with(".json")) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(other, max_text_bytes));
+    return about(other, Tokenizer::from_json(text, Json()));
+  }
   if (other.ends_with(".model")) {
     ASSIGN_OR_RETURN(const std::string model, read_file(other, max_text_bytes));
     return about(other, Tokenizer::from_sentence_piece(model, Json()));
   }
   if (!other.ends_with(".gguf")) {
     return Error{
-        fmt::format("{}: a tokenizer is a tokenizer.json or .model, a directory that has one, or a .gguf file", other)};
+        fmt::format("{}: a tokenizer is a .json, .model or .gguf file, or a directory that has a tokenizer.json", other)};
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> file, Checkpoint::open(other));
   return from_vocabulary(*file);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "apps/pending.h"
@@ -24,6 +26,7 @@ class Stream final : public EventSink {
     ended_.try_send(0);
   }
 
+  RequestId id{};
   std::vector<int64_t> times_us;
   std::string error;
 
@@ -59,18 +62,20 @@ std::vector<int32_t> Streams::random_tokens(int count) {
   return tokens;
 }
 
-Result<StreamTimes> Streams::run(int count, int prompt, int output) {
+Request Streams::request_of(int prompt, int output) {
   static std::atomic<uint64_t> next{uint64_t{1} << 40};  // beside the numbers of Pending
+  Request request;
+  request.prompt = random_tokens(prompt);
+  request.max_tokens = output;
+  request.min_tokens = output;
+  request.sampling.temperature = 0.0F;
+  request.id = RequestId{next.fetch_add(1)};
+  return request;
+}
+
+Result<StreamTimes> Streams::run(int count, int prompt, int output) {
   std::vector<Request> requests;
-  for (int i = 0; i < count; ++i) {
-    Request request;
-    request.prompt = random_tokens(prompt);
-    request.max_tokens = output;
-    request.min_tokens = output;
-    request.sampling.temperature = 0.0F;
-    request.id = RequestId{next.fetch_add(1)};
-    requests.push_back(std::move(request));
-  }
+  for (int i = 0; i < count; ++i) requests.push_back(request_of(prompt, output));
   Channel<int> ended;
   std::vector<std::shared_ptr<Stream>> streams;
   const int64_t start = now_us();
@@ -93,6 +98,37 @@ Result<StreamTimes> Streams::run(int count, int prompt, int output) {
   }
   times.step_seconds = step_seconds(streams);
   return times;
+}
+
+Result<GapTimes> Streams::mixed(int count, int long_prompt, int seconds) {
+  Channel<int> ended;
+  std::vector<std::shared_ptr<Stream>> streams;
+  const auto submit = [&](int prompt, int output) -> Status {
+    streams.push_back(std::make_shared<Stream>(ended));
+    Request request = request_of(prompt, output);
+    request.sink = streams.back();
+    streams.back()->id = request.id;
+    if (instance_.engine->submit(std::move(request)) == SubmitResult::accepted) return {};
+    return Error{"the engine refused a request of the benchmark; fewer or shorter ones fit"};
+  };
+  constexpr int most_tokens = 1 << 16;  // more than a stream gets done; it is cancelled
+  const int room = instance_.memory.max_model_len - 128;
+  for (int i = 0; i < count; ++i) TRY(submit(128, std::min(most_tokens, room)));
+  for (int second = 0; second < seconds; ++second) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    TRY(submit(long_prompt, 1));
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  for (const auto& stream : streams) instance_.engine->cancel(stream->id);
+  for (size_t i = 0; i < streams.size(); ++i) ended.receive();
+  std::vector<double> gaps;
+  for (int i = 0; i < count; ++i) {
+    const std::vector<int64_t>& times = streams[static_cast<size_t>(i)]->times_us;
+    for (size_t t = 1; t < times.size(); ++t) gaps.push_back(static_cast<double>(times[t] - times[t - 1]) * 1e-6);
+  }
+  if (gaps.size() < 100) return Error{"the streams of the benchmark gave too few tokens"};
+  std::sort(gaps.begin(), gaps.end());
+  return GapTimes{gaps[gaps.size() / 2], gaps[gaps.size() * 99 / 100]};
 }
 
 Result<double> Streams::hit(int prompt) {
