@@ -152,7 +152,7 @@ void expect_right(const Case& c) {
           squares += product * product;
         }
         double tolerance = 1e-6 + std::ldexp(size, -20) + 1.5 * rounding(c.result) * (std::fabs(want) + 4.0);
-        if (c.tokens > 8 && !c.invariant) tolerance += 8 * rounding(c.activations) * std::sqrt(squares);
+        if (c.tokens > 4 && !c.invariant) tolerance += 8 * rounding(c.activations) * std::sqrt(squares);
         // Activations of 8-bit floats.
         const bool f8 = part->weight.format == FormatId::f8 && c.scale && c.tokens > 32 && !c.invariant;
         if (f8) tolerance += 0.25 * std::sqrt(squares);
