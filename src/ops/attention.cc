@@ -6,7 +6,8 @@ namespace {
 void check(const PagedKv& kv, const Segments& segments) {
   CHECK(kv.page_tokens > 0 && kv.page_tokens % 16 == 0 && kv.heads > 0);
   CHECK(kv.head_dim > 0 && kv.head_dim <= max_head_dim);
-  CHECK(kv.dtype == Dtype::f16 || kv.dtype == Dtype::bf16 || kv.dtype == Dtype::f32);
+  CHECK(kv.dtype == Dtype::f16 || kv.dtype == Dtype::bf16 || kv.dtype == Dtype::f32 || kv.dtype == Dtype::f8);
+  CHECK(kv.dtype == Dtype::f8 || (!kv.k_scale && !kv.v_scale));
   CHECK(kv.table.rank == 2 && kv.table.dtype == Dtype::i32 && segments.positions.dtype == Dtype::i32);
   CHECK(segments.starts.dims[0] == segments.rows.dims[0] + 1);
 }

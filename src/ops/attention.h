@@ -20,7 +20,9 @@ struct PagedKv {
   int32_t page_tokens = 16;  // a multiple of 16
   int32_t heads = 0;         // kv heads
   int32_t head_dim = 0;
-  Dtype dtype = Dtype::f16;  // or f32; on a GPU also bf16
+  Dtype dtype = Dtype::f16;  // or f32, f8; on a GPU also bf16
+  Tensor k_scale;            // [heads] f32, of f8: what stored keys are multiplied with; or none
+  Tensor v_scale;            // the same of values
 };
 
 /// The sequences of one step. Token i of segment s is query token starts[s] + i, at position positions[starts[s] + i];

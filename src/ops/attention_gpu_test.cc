@@ -41,6 +41,10 @@ const Shape shapes[] = {
     {"MixedTypes", 4, 2, 128, Dtype::bf16, Dtype::f16},
     {"FloatPages", 4, 2, 64, Dtype::bf16, Dtype::f32},
     {"LongHead", 2, 1, 512},
+    {"EightBits", 8, 2, 128, Dtype::bf16, Dtype::f8},
+    {"EightBitsDim64", 14, 2, 64, Dtype::f16, Dtype::f8, 300},
+    {"EightBitsDim80", 4, 2, 80, Dtype::bf16, Dtype::f8},
+    {"EightBitsDim256", 8, 4, 256, Dtype::f16, Dtype::f8, 0, 20.0F},
     {"WidePages", 4, 2, 128, Dtype::bf16, Dtype::bf16, 0, 0, true, 48},
 };
 
@@ -116,6 +120,11 @@ class Fixture {
     kv_.heads = shape.kv_heads;
     kv_.head_dim = shape.head_dim;
     kv_.dtype = shape.pages;
+    for (int32_t head = 0; head < shape.kv_heads && shape.pages == Dtype::f8; ++head) {
+      scales_.push_back(0.02F + 0.01F * static_cast<float>(head));
+      kv_.k_scale = Tensor::dense(reinterpret_cast<std::byte*>(scales_.data()), Dtype::f32, head + 1);
+      kv_.v_scale = kv_.k_scale;
+    }
     params_ = {shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.head_dim)), shape.softcap, shape.window,
                shape.causal};
   }
@@ -187,7 +196,11 @@ class Fixture {
     return stored(shape_.activations, q_[static_cast<size_t>(sequence)].get(token, at));
   }
   double kept(TestMatrix& from, int32_t token, int32_t at) const {
-    return stored(shape_.pages, stored(shape_.activations, from.get(token, at)));
+    const double value = stored(shape_.activations, from.get(token, at));
+    if (shape_.pages != Dtype::f8) return stored(shape_.pages, value);
+    const float scale = scales_[static_cast<size_t>(at / shape_.head_dim)];
+    const uint8_t bits = f32_to_e4m3(static_cast<float>(value) * (1.0F / scale));
+    return static_cast<double>(e4m3_to_f32(bits)) * static_cast<double>(scale);
   }
 
   std::vector<double> reference(int32_t sequence, int32_t token, int32_t head) {
@@ -220,6 +233,7 @@ class Fixture {
   std::vector<TestMatrix> q_, k_, v_;
   std::vector<std::byte> pool_;
   std::vector<int32_t> table_;
+  std::vector<float> scales_;  // of the kv heads, where pages hold 8-bit floats
   PagedKv kv_;
   AttentionParams params_;
   std::vector<std::vector<Row>> results_;

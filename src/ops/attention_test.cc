@@ -37,6 +37,8 @@ const Shape shapes[] = {
     {"WideGroup", 71, 1, 64, 40},
     {"WidePages", 4, 2, 64, 290, 0, 0, true, Dtype::f16, 32},
     {"LongHead", 2, 1, 512, 40},
+    {"EightBits", 6, 2, 64, 300, 0, 0, true, Dtype::f8},
+    {"EightBitsOdd", 4, 2, 20, 50, 0, 10.0F, true, Dtype::f8},
 };
 
 /// Part of a sequence in a step.
@@ -72,6 +74,14 @@ class Fixture {
     kv_.heads = shape.kv_heads;
     kv_.head_dim = shape.head_dim;
     kv_.dtype = shape.dtype;
+    if (shape.dtype == Dtype::f8) {
+      for (int32_t head = 0; head < shape.kv_heads; ++head) {
+        k_scale_.push_back(0.02F + 0.01F * static_cast<float>(head));
+        v_scale_.push_back(0.05F - 0.02F * static_cast<float>(head));
+      }
+      kv_.k_scale = vector_view(k_scale_);
+      kv_.v_scale = vector_view(v_scale_);
+    }
     params_ = {shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.head_dim)), shape.softcap, shape.window,
                shape.causal};
   }
@@ -139,8 +149,15 @@ class Fixture {
     return result;
   }
 
-  /// What the pages hold of a value.
-  double stored(float value) const {
+  static Tensor vector_view(std::vector<float>& values) {
+    return Tensor::dense(reinterpret_cast<std::byte*>(values.data()), Dtype::f32, static_cast<int32_t>(values.size()));
+  }
+  /// What the pages hold of a head's value.
+  double stored(float value, const std::vector<float>& scales, int32_t head) const {
+    if (shape_.dtype == Dtype::f8) {
+      const float scale = scales[static_cast<size_t>(head)];
+      return static_cast<double>(e4m3_to_f32(f32_to_e4m3(value * (1.0F / scale)))) * static_cast<double>(scale);
+    }
     return static_cast<double>(shape_.dtype == Dtype::f16 ? f16_to_f32(f32_to_f16(value)) : value);
   }
 
@@ -156,13 +173,15 @@ class Fixture {
     double total = 0;
     for (int32_t j = std::max(0, token - window + 1); j < end; ++j) {
       double score = 0;
-      for (int32_t i = 0; i < dim; ++i) score += q.get(token, head * dim + i) * stored(k.at(j, kv_head * dim + i));
+      for (int32_t i = 0; i < dim; ++i)
+        score += q.get(token, head * dim + i) * stored(k.at(j, kv_head * dim + i), k_scale_, kv_head);
       score *= static_cast<double>(params_.scale);
       const auto cap = static_cast<double>(shape_.softcap);
       if (cap > 0) score = cap * std::tanh(score / cap);
       const double weight = std::exp(score);
       total += weight;
-      for (int32_t i = 0; i < dim; ++i) result[static_cast<size_t>(i)] += weight * stored(v.at(j, kv_head * dim + i));
+      for (int32_t i = 0; i < dim; ++i)
+        result[static_cast<size_t>(i)] += weight * stored(v.at(j, kv_head * dim + i), v_scale_, kv_head);
     }
     for (double& value : result) value /= total;
     return result;
@@ -173,6 +192,7 @@ class Fixture {
   std::vector<TestMatrix> q_, k_, v_;
   std::vector<std::byte> pool_;
   std::vector<int32_t> table_;
+  std::vector<float> k_scale_, v_scale_;
   PagedKv kv_;
   AttentionParams params_;
   std::vector<std::vector<std::vector<float>>> results_;

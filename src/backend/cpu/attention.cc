@@ -92,6 +92,10 @@ struct Call {
   int32_t tokens(int32_t segment) const { return start(segment + 1) - start(segment); }
   int32_t position(int32_t token) const { return segments.positions.as<int32_t>()[token]; }
   int32_t tiles(int32_t segment) const { return (tokens(segment) * group + tile_rows - 1) / tile_rows; }
+  float key_scale(int32_t kv_head) const {
+    return kv.k_scale ? params.scale * kv.k_scale.as<float>()[kv_head] : params.scale;
+  }
+  float value_scale(int32_t kv_head) const { return kv.v_scale ? kv.v_scale.as<float>()[kv_head] : 1.0F; }
   bool by_splits() const { return static_cast<bool>(scratch.partials); }
 
   int32_t first_key(int32_t token) const {
@@ -268,8 +272,8 @@ void merge(float* total, float& total_max, float& total_sum, const float* split,
   total_max = maximum;
 }
 
-void write_result(float* out, const float* total, float total_sum, int32_t head_dim) {
-  const float factor = total_sum == 0.0F ? 0.0F : 1.0F / total_sum;
+void write_result(float* out, const float* total, float total_sum, int32_t head_dim, float scale) {
+  const float factor = total_sum == 0.0F ? 0.0F : scale / total_sum;
   map(out, total, head_dim, [&](Floats value) { return value * factor; });
 }
 
@@ -281,7 +285,7 @@ void start_tile(Tile& tile, const Call& call, const Work& work) {
     const int32_t token = call.start(work.segment) + (work.first_row + row) / call.group;
     const int32_t head = work.head * call.group + (work.first_row + row) % call.group;
     map(tile.q + row * head_dim, call.q.row<float>(token) + int64_t{head} * head_dim, head_dim,
-        [&](Floats value) { return value * call.params.scale; });
+        [&](Floats value) { return value * call.key_scale(work.head); });
     tile.first_key[row] = call.first_key(token);
     tile.end_key[row] = call.end_key(work.segment, token);
     tile.total_max[row] = no_score;
@@ -302,6 +306,8 @@ void do_split(Tile& tile, const Call& call, const Work& work, int32_t split) {
   for (int32_t block = std::max(split, first / block_keys * block_keys); block < end; block += block_keys) {
     if (call.kv.dtype == Dtype::f16) {
       load_block<uint16_t>(tile, call.kv, pages, work.head, block, first, end);
+    } else if (call.kv.dtype == Dtype::f8) {
+      load_block<uint8_t>(tile, call.kv, pages, work.head, block, first, end);
     } else {
       load_block<float>(tile, call.kv, pages, work.head, block, first, end);
     }
@@ -347,7 +353,7 @@ void do_work(Tile& tile, const Call& call, const Work& work) {
     const int64_t token = call.start(work.segment) + query_row / call.group;
     const int64_t head = work.head * call.group + query_row % call.group;
     write_result(call.out.row<float>(token) + head * call.kv.head_dim, tile.total + row * tile.dims,
-                 tile.total_sum[row], call.kv.head_dim);
+                 tile.total_sum[row], call.kv.head_dim, call.value_scale(work.head));
   }
 }
 
@@ -361,7 +367,8 @@ void merge_partials(const Call& call, int32_t segment, int32_t token, int32_t he
     const float* part = partial(call, row, split);
     merge(total, total_max, total_sum, part, part[call.dims], part[call.dims + 1], call.dims);
   }
-  write_result(call.out.row<float>(token) + int64_t{head} * call.kv.head_dim, total, total_sum, call.kv.head_dim);
+  write_result(call.out.row<float>(token) + int64_t{head} * call.kv.head_dim, total, total_sum, call.kv.head_dim,
+               call.value_scale(head / call.group));
 }
 
 /// Numbers the units of work: kv head, then tile, then split. Returns how many there are.

@@ -108,6 +108,18 @@ QUERN_INLINE Floats load(const uint16_t* f16) {
 #endif
 }
 
+QUERN_INLINE Floats load(const uint8_t* e4m3) {
+  using Bytes [[gnu::vector_size(lanes)]] = uint8_t;
+  using Words [[gnu::vector_size(lanes * 4)]] = uint32_t;
+  Bytes bytes;
+  std::memcpy(&bytes, e4m3, sizeof bytes);
+  const Words wide = __builtin_convertvector(bytes, Words);
+  // Scaling by 2^120 moves the exponent and makes subnormals exact.
+  const Words bits = (wide & 0x80U) << 24 | (wide & 0x7FU) << 20;
+  const Floats value = reinterpret_cast<Floats>(bits) * 0x1p120F;
+  return (wide & 0x7FU) == 0x7FU ? broadcast(__builtin_nanf("")) : value;
+}
+
 QUERN_INLINE void store(uint16_t* f16, Floats value) {
 #if defined(__AVX512F__)
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(f16),

@@ -7,13 +7,18 @@
 namespace quern::QUERN_ISA {
 namespace {
 
-/// `head_dim` values to consecutive places.
-void convert(uint16_t* to, const float* from, int32_t head_dim) {
+/// `head_dim` values to consecutive places; 8-bit floats are multiplied with `factor` before.
+void convert(uint16_t* to, const float* from, int32_t head_dim, float /*factor*/) {
   int32_t i = 0;
   for (; i + lanes <= head_dim; i += lanes) store(to + i, load(from + i));
   for (; i < head_dim; ++i) to[i] = f32_to_f16(from[i]);
 }
-void convert(float* to, const float* from, int32_t head_dim) { std::copy_n(from, head_dim, to); }
+void convert(float* to, const float* from, int32_t head_dim, float /*factor*/) { std::copy_n(from, head_dim, to); }
+void convert(uint8_t* to, const float* from, int32_t head_dim, float factor) {
+  for (int32_t i = 0; i < head_dim; ++i) to[i] = f32_to_e4m3(from[i] * factor);
+}
+
+float inverse(const Tensor& scale, int32_t head) { return scale ? 1.0F / scale.as<float>()[head] : 1.0F; }
 
 /// One token: K goes to column `slot` of [heads, dim, page_tokens], V to row `slot` of [heads, page_tokens, dim].
 template <typename Element>
@@ -23,10 +28,11 @@ void write_token(std::byte* page, const float* k, const float* v, const PagedKv&
   Element* values = keys + kv.heads * head_elements;
   Element converted[max_head_dim];
   for (int32_t head = 0; head < kv.heads; ++head) {
-    convert(converted, k + int64_t{head} * kv.head_dim, kv.head_dim);
+    convert(converted, k + int64_t{head} * kv.head_dim, kv.head_dim, inverse(kv.k_scale, head));
     Element* column = keys + head * head_elements + slot;
     for (int32_t i = 0; i < kv.head_dim; ++i) column[int64_t{i} * kv.page_tokens] = converted[i];
-    convert(values + head * head_elements + int64_t{slot} * kv.head_dim, v + int64_t{head} * kv.head_dim, kv.head_dim);
+    convert(values + head * head_elements + int64_t{slot} * kv.head_dim, v + int64_t{head} * kv.head_dim, kv.head_dim,
+            inverse(kv.v_scale, head));
   }
 }
 
@@ -44,6 +50,8 @@ void write_kv(Queue queue, Tensor k, Tensor v, const PagedKv& kv, const Segments
       const int32_t slot = position % kv.page_tokens;
       if (kv.dtype == Dtype::f16) {
         write_token<uint16_t>(memory, k.row<float>(token), v.row<float>(token), kv, slot);
+      } else if (kv.dtype == Dtype::f8) {
+        write_token<uint8_t>(memory, k.row<float>(token), v.row<float>(token), kv, slot);
       } else {
         write_token<float>(memory, k.row<float>(token), v.row<float>(token), kv, slot);
       }

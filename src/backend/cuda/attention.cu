@@ -11,10 +11,13 @@ namespace {
 constexpr int max_dims = 256;
 constexpr int64_t max_split_slots = 4096;
 
-/// Whether matrix units compute this: 16-bit floats in panels.
+/// Whether matrix units compute this: 16-bit floats in panels, and 8-bit floats in whole pieces of 16 bytes.
 bool on_matrix_units(const Tensor& q, const PagedKv& kv) {
-  return q.dtype != Dtype::f32 && in_panels(kv.dtype, kv.head_dim) && kv.head_dim <= max_dims;
+  const bool stored = in_panels(kv.dtype, kv.head_dim) || (kv.dtype == Dtype::f8 && kv.head_dim % 16 == 0);
+  return q.dtype != Dtype::f32 && stored && kv.head_dim <= max_dims;
 }
+/// What they multiply.
+Dtype multiplied(const PagedKv& kv) { return kv.dtype == Dtype::f8 ? Dtype::f16 : kv.dtype; }
 
 int rounded_dims(int head_dim) { return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : max_dims; }
 
@@ -44,12 +47,12 @@ int64_t slots_of(const Queue& queue, const Tensor& q, const PagedKv& kv, const S
 
 /// Whether queries can be copied as they are.
 bool direct_queries(const Tensor& q, const PagedKv& kv) {
-  return q.dtype == kv.dtype && reinterpret_cast<uintptr_t>(q.data) % 16 == 0 && q.strides[0] % chunk_dims == 0;
+  return q.dtype == multiplied(kv) && reinterpret_cast<uintptr_t>(q.data) % 16 == 0 && q.strides[0] % chunk_dims == 0;
 }
 
-/// Whether some segment may be a prompt.
+/// Whether some segment may be a prompt that has a kernel of its own.
 bool has_prompts(const Tensor& q, const PagedKv& kv, const Segments& segments, int heads) {
-  return q.dims[0] != segments.rows.dims[0] && q.dims[0] * (heads / kv.heads) > max_short_rows;
+  return kv.dtype != Dtype::f8 && q.dims[0] != segments.rows.dims[0] && q.dims[0] * (heads / kv.heads) > max_short_rows;
 }
 
 /// Whether warpgroup instructions do prompts of this kind, where queries are direct.
@@ -90,6 +93,7 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
     f16 ? launch_rows_f16(queue, split, dims) : launch_rows_bf16(queue, split, dims);
   }
   if (prompts && segments.rows.dims[0] == 1) return;
+  if (kv.dtype == Dtype::f8) return launch_split_f8(queue, split, dims);
   f16 ? launch_split_f16(queue, split, dims) : launch_split_bf16(queue, split, dims);
 }
 

@@ -12,7 +12,7 @@ inline constexpr int panel_dims = 64;  // 128 bytes of 16-bit elements
 inline constexpr int chunk_dims = 8;   // 16 bytes of them
 
 /// Whether a unit is kept in panels: 16-bit elements in whole chunks. Others are plainly [token, dim].
-inline bool in_panels(Dtype dtype, int head_dim) { return dtype != Dtype::f32 && head_dim % chunk_dims == 0; }
+inline bool in_panels(Dtype dtype, int head_dim) { return dtype_bytes(dtype) == 2 && head_dim % chunk_dims == 0; }
 
 #ifdef __CUDACC__
 /// Where element `dim` of key `row` is in a unit of 16 keys that is kept in panels: [panel, key, 64 dims], in which the
@@ -41,6 +41,8 @@ struct Pages {
   int head_dim;
   int head_elements;  // of a page, for one kv head
   bool panels;
+  const float* k_scale;  // of each kv head, or null
+  const float* v_scale;
 
   explicit Pages(const PagedKv& kv)
       : layer(kv.pool + kv.layer_offset),
@@ -51,7 +53,9 @@ struct Pages {
         kv_heads(kv.heads),
         head_dim(kv.head_dim),
         head_elements(kv.page_tokens * kv.head_dim),
-        panels(in_panels(kv.dtype, kv.head_dim)) {}
+        panels(in_panels(kv.dtype, kv.head_dim)),
+        k_scale(kv.k_scale ? kv.k_scale.as<float>() : nullptr),
+        v_scale(kv.v_scale ? kv.v_scale.as<float>() : nullptr) {}
 
 #ifdef __CUDACC__
   /// Keys of a head, in the unit that key `key` of a row is in; values lie values_after() elements behind.
@@ -60,6 +64,9 @@ struct Pages {
     const int slot = key % page_tokens / unit_keys * unit_keys;
     return reinterpret_cast<T*>(layer + page * page_bytes) + head * head_elements + slot * head_dim;
   }
+  /// What stored keys and values of a head are multiplied with.
+  __device__ __forceinline__ float key_scale(int head) const { return k_scale == nullptr ? 1.0F : k_scale[head]; }
+  __device__ __forceinline__ float value_scale(int head) const { return v_scale == nullptr ? 1.0F : v_scale[head]; }
   __device__ __forceinline__ int64_t values_after() const { return int64_t{kv_heads} * head_elements; }
 #endif
 };

@@ -83,14 +83,15 @@ __global__ void __launch_bounds__(lanes* warps) attend(AttentionCall call) {
 #pragma unroll
   for (int i = 0; i < lane_dims; ++i) {
     const int dim = i * lanes + threadIdx.x;
-    q.values[i] = dim < pages.head_dim ? to_float(from[dim]) * call.sight.scale : 0.0F;
+    q.values[i] =
+        dim < pages.head_dim ? to_float(from[dim]) * (call.sight.scale * pages.key_scale(head / call.group)) : 0.0F;
   }
   Sums sums;
   for (int key = first / unit_keys * unit_keys; key < end; key += unit_keys) {
     const T* unit = pages.unit<const T>(table[key / pages.page_tokens], head / call.group, key);
     add_unit(sums, unit, pages, q, max(0, first - key), min(unit_keys, end - key), call.sight.softcap);
   }
-  const float factor = sums.total > 0.0F ? 1.0F / sums.total : 0.0F;
+  const float factor = sums.total > 0.0F ? pages.value_scale(head / call.group) / sums.total : 0.0F;
   A* to = static_cast<A*>(call.out) + token * call.out_stride + head * pages.head_dim;
 #pragma unroll
   for (int i = 0; i < lane_dims; ++i) {
@@ -105,7 +106,7 @@ void plain_attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const
                      const AttentionParams& params) {
   const dim3 grid(static_cast<unsigned>(q.dims[0]), static_cast<unsigned>((params.heads + warps - 1) / warps));
   visit_activation(q.dtype, [&]<typename A>(A) {
-    visit_activation(kv.dtype, [&]<typename T>(T) {
+    visit_cached(kv.dtype, [&]<typename T>(T) {
       launch(queue, attend<A, T>, grid, dim3(lanes, warps), 0, AttentionCall(out, q, kv, segments, params));
     });
   });

@@ -7,9 +7,10 @@
 
 namespace quern::cuda {
 
-/// How a head size is computed.
-template <int head_dims, bool is_invariant>
+/// How a head size is computed. With `is_f8` stages hold 8-bit floats, which become half floats in memory of their own.
+template <int head_dims, bool is_invariant, bool is_f8 = false>
 struct SplitShape {
+  static constexpr bool f8 = is_f8;
   static constexpr int dims = head_dims;
   static constexpr bool invariant = is_invariant;
   static constexpr int block = invariant && dims <= 128 ? 32 : 16;  // keys that a warp adds at once
@@ -19,12 +20,14 @@ struct SplitShape {
   static constexpr int quantum = plan_warps * (invariant ? split_keys : block);
 
   static constexpr int merge_rows = 4;
-  static constexpr int stage_bytes = 2 * block * dims * 2;
+  static constexpr int element_bytes = f8 ? 1 : 2;
+  static constexpr int stage_bytes = 2 * block * dims * element_bytes;
+  static constexpr int work_bytes = f8 ? plan_warps * 2 * block * dims * 2 : 0;
   static constexpr int q_bytes = tile_rows * dims * 2;
   static constexpr int ring_bytes = plan_warps * stages * stage_bytes;
   static constexpr int merge_bytes = plan_warps * merge_rows * (dims + 2) * 4;
   static constexpr int total_bytes = invariant ? tile_rows * (dims + 2) * 4 : 0;
-  static constexpr int shared_bytes = ring_bytes + 2 * q_bytes + merge_bytes + total_bytes;
+  static constexpr int shared_bytes = ring_bytes + work_bytes + 2 * q_bytes + merge_bytes + total_bytes;
 };
 
 #ifdef __CUDACC__
@@ -88,7 +91,7 @@ struct RowPart {
   /// The result of the row: weighted values over the sum of weights.
   __device__ __forceinline__ void write(const AttentionCall& call, const Piece& piece, int row) const {
     const int64_t at = row_begin(call, piece.span.begin, piece.head(), piece.first_row() + row, call.out_stride);
-    const float factor = total > 0.0F ? 1.0F / total : 0.0F;
+    const float factor = total > 0.0F ? call.pages.value_scale(piece.head()) / total : 0.0F;
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       if (column(part) >= call.pages.head_dim) continue;
@@ -170,9 +173,51 @@ __device__ __forceinline__ void copy_part(unsigned to, const T* from, int part, 
   copy_chunk(to + (lane + 32 * part) * 16, real ? source : from, real);
 }
 
+/// The same of 8-bit floats, which lie [key, dims]; one of dims / 32 parts.
+template <int dims>
+__device__ __forceinline__ void copy_part(unsigned to, const E4m3* from, int part, int head_dim, int first, int end) {
+  constexpr int pieces = dims / 16;  // of a key
+  const int index = threadIdx.x % 32 + 32 * part;
+  const int row = index / pieces;
+  const int dim = index % pieces * 16;
+  const bool real = row >= first && row < end && dim < head_dim;
+  copy_chunk(to + 16 * index, real ? from + row * head_dim + dim : from, real);
+}
+
+/// A warp makes half floats of a unit that was copied so, in panels. Lanes whose chunks would be in the same banks take
+/// them in another order.
+template <int dims>
+__device__ __forceinline__ void widen_unit(unsigned to, unsigned from) {
+  constexpr int pieces = dims / 16;
+#pragma unroll
+  for (int part = 0; part < dims / 32; ++part) {
+    const int index = threadIdx.x % 32 + 32 * part;
+    const int row = index / pieces;
+    const int piece = index % pieces;
+    unsigned in[4];
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(in[0]), "=r"(in[1]), "=r"(in[2]), "=r"(in[3])
+                 : "r"(from + 16 * index)
+                 : "memory");
+    const int later = piece / 4 % 2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int chunk = i ^ later;
+      const unsigned first = chunk == 0 ? in[0] : in[2];
+      const unsigned second = chunk == 0 ? in[1] : in[3];
+      asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to + chunk_offset(row, 2 * piece + chunk)),
+                   "r"(halves_of_e4m3(first)), "r"(halves_of_e4m3(first >> 16)), "r"(halves_of_e4m3(second)),
+                   "r"(halves_of_e4m3(second >> 16))
+                   : "memory");
+    }
+  }
+}
+
 /// Brings the blocks of a walk into a warp's ring of stages.
 template <typename T, typename Shape>
 class Loader {
+  using Element = std::conditional_t<Shape::f8, E4m3, T>;
+
  public:
   __device__ __forceinline__ Loader(const AttentionCall& call, unsigned ring) : pages_(call.pages), ring_(ring) {}
 
@@ -195,7 +240,7 @@ class Loader {
       for (int unit = 0; unit < units; ++unit) {
         const int page = __shfl_sync(all_lanes, current_, (step * units + unit) % 32);
         const int key = (walk.base + step * walk.stride) * Shape::block + unit * unit_keys;
-        const T* from = pages_.template unit<const T>(page, head_, key);
+        const Element* from = pages_.template unit<const Element>(page, head_, key);
         const unsigned to = stage(step) + unit * unit_bytes;
         copy_unit(to, from, walk.first - key, walk.end - key);
         copy_unit(to + units * unit_bytes, from + pages_.values_after(), walk.first - key, walk.end - key);
@@ -210,7 +255,7 @@ class Loader {
  private:
   static constexpr int units = Shape::block / unit_keys;
   static constexpr int batch = 32 / units;  // blocks whose page numbers the lanes hold
-  static constexpr int unit_bytes = unit_keys * Shape::dims * 2;
+  static constexpr int unit_bytes = unit_keys * Shape::dims * Shape::element_bytes;
 
   /// Each lane gets the page of one unit; 0 if no row sees any of its keys.
   __device__ __forceinline__ int numbers(const Walk& walk, int number) const {
@@ -221,9 +266,15 @@ class Loader {
     return seen ? table_[key / pages_.page_tokens] : 0;
   }
 
-  __device__ __forceinline__ void copy_unit(unsigned to, const T* from, int first, int end) const {
+  __device__ __forceinline__ void copy_unit(unsigned to, const Element* from, int first, int end) const {
 #pragma unroll
-    for (int i = 0; i < Shape::dims / 16; ++i) copy_part<T, Shape::dims>(to, from, i, pages_.head_dim, first, end);
+    for (int i = 0; i < Shape::dims * Shape::element_bytes / 32; ++i) {
+      if constexpr (Shape::f8) {
+        copy_part<Shape::dims>(to, from, i, pages_.head_dim, first, end);
+      } else {
+        copy_part<T, Shape::dims>(to, from, i, pages_.head_dim, first, end);
+      }
+    }
   }
 
   const Pages& pages_;
@@ -238,6 +289,7 @@ class Loader {
 template <typename Shape>
 struct SplitMemory {
   unsigned ring;      // of this warp
+  unsigned work;      // of this warp: keys and values made of 8-bit floats
   unsigned queries;   // two tiles, for this piece and the next
   float* merge;       // [warps, merge_rows, dims]
   float* merge_sums;  // [warps, merge_rows, 2]
@@ -246,8 +298,10 @@ struct SplitMemory {
 
   __device__ explicit SplitMemory(std::byte* memory) {
     ring = shared_address(memory) + threadIdx.x / 32 * (Shape::stages * Shape::stage_bytes);
-    queries = shared_address(memory) + Shape::ring_bytes;
-    merge = reinterpret_cast<float*>(memory + Shape::ring_bytes + 2 * Shape::q_bytes);
+    constexpr int queries_at = Shape::ring_bytes + Shape::work_bytes;
+    work = shared_address(memory) + Shape::ring_bytes + threadIdx.x / 32 * (Shape::work_bytes / plan_warps);
+    queries = shared_address(memory) + queries_at;
+    merge = reinterpret_cast<float*>(memory + queries_at + 2 * Shape::q_bytes);
     merge_sums = merge + plan_warps * Shape::merge_rows * Shape::dims;
     total = merge_sums + plan_warps * Shape::merge_rows * 2;
     total_sums = total + tile_rows * Shape::dims;
@@ -322,14 +376,17 @@ class SplitBlock {
       wait_for_copies<Shape::stages - 2>();
       __syncthreads();  // all threads' parts of the queries are there
       sums_.clear();
+      Sight sight = call_.sight;
+      if constexpr (Shape::f8) sight.scale *= call_.pages.key_scale(piece.head());
       for (int step = 0; step < walk.count; ++step) {
         wait_for_copies<Shape::stages - 2>();
         __syncwarp();
         loader.issue(walk, step + Shape::stages - 1);
-        const unsigned keys = loader.stage(step);
-        sums_.template add<Shape::block>(memory_.queries + parity * Shape::q_bytes, keys, keys + Shape::stage_bytes / 2,
+        const unsigned keys = Shape::f8 ? widen_stage(loader.stage(step)) : loader.stage(step);
+        constexpr int values_after = Shape::block * dims * 2;
+        sums_.template add<Shape::block>(memory_.queries + parity * Shape::q_bytes, keys, keys + values_after,
                                          (walk.base + step * walk.stride) * Shape::block, walk.rows,
-                                         call_.sight.scale * 1.442695041F, call_.sight);
+                                         sight.scale * 1.442695041F, sight);
       }
       sums_.finish();
       __syncwarp();
@@ -355,6 +412,17 @@ class SplitBlock {
 
   __device__ __forceinline__ float* slot(int64_t number) const { return split_.partials + number * slot_floats; }
   static __device__ __forceinline__ float* slot_sums(float* slot, int row) { return slot + tile_rows * dims + 2 * row; }
+
+  /// A stage of 8-bit floats as half floats.
+  __device__ __forceinline__ unsigned widen_stage(unsigned stage) const {
+    constexpr int unit_elements = unit_keys * dims;
+#pragma unroll
+    for (int unit = 0; unit < 2 * Shape::block / unit_keys; ++unit) {
+      widen_unit<dims>(memory_.work + unit * unit_elements * 2, stage + unit * unit_elements);
+    }
+    __syncwarp();
+    return memory_.work;
+  }
 
   /// The warps' sums are in registers: they become results, partial sums, or part of the running total.
   __device__ void end_piece(const Piece& piece) {
@@ -464,20 +532,19 @@ __global__ void __launch_bounds__(plan_threads, Shape::residents)
   SplitBlock<T, Shape>(split, memory).run();
 }
 
-template <typename T, int dims, bool invariant>
+template <typename T, typename Shape>
 void launch_split(Queue queue, const SplitCall& split) {
-  using Shape = SplitShape<dims, invariant>;
   static const bool allowed = allow_shared(attend_split<T, Shape>, Shape::shared_bytes);
   static_cast<void>(allowed);
   launch(queue, attend_split<T, Shape>, static_cast<unsigned>(split.blocks), plan_threads, Shape::shared_bytes, split);
 }
 
-template <typename T>
+template <typename T, bool f8 = false>
 void launch_split_as(Queue queue, const SplitCall& split, int dims) {
   const auto with = [&]<bool invariant>(std::bool_constant<invariant>) {
-    if (dims == 64) return launch_split<T, 64, invariant>(queue, split);
-    if (dims == 128) return launch_split<T, 128, invariant>(queue, split);
-    return launch_split<T, 256, invariant>(queue, split);
+    if (dims == 64) return launch_split<T, SplitShape<64, invariant, f8>>(queue, split);
+    if (dims == 128) return launch_split<T, SplitShape<128, invariant, f8>>(queue, split);
+    return launch_split<T, SplitShape<256, invariant, f8>>(queue, split);
   };
   queue.batch_invariant ? with(std::true_type{}) : with(std::false_type{});
 }

@@ -19,12 +19,14 @@ struct SplitCall {
   unsigned* arrivals;  // [blocks], zero before and after
   int blocks;
   int short_rows;       // segments with more query rows than this are left to a kernel for prompts
-  bool direct_queries;  // of the pages' type, and rows aligned to 16 bytes
+  bool direct_queries;  // of the type that the matrix units multiply, and rows aligned to 16 bytes
 };
 
 /// `dims`: 64, 128 or 256, at least the head size.
 void launch_split_f16(Queue queue, const SplitCall& split, int dims);
 void launch_split_bf16(Queue queue, const SplitCall& split, int dims);
+/// Keys and values of 8-bit floats.
+void launch_split_f8(Queue queue, const SplitCall& split, int dims);
 /// The segments that are prompts.
 void launch_rows_f16(Queue queue, const SplitCall& split, int dims);
 void launch_rows_bf16(Queue queue, const SplitCall& split, int dims);

@@ -9,17 +9,6 @@ namespace {
 constexpr int warps = 8;
 constexpr float least_scale = 1.0F / (e4m3_largest * 512.0F);
 
-/// Two floats as e4m3, `low` in the low byte.
-__device__ __forceinline__ uint32_t e4m3_pair(float low, float high) {
-#if __CUDA_ARCH__ >= 890
-  uint16_t pair;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
-  return pair;
-#else
-  return static_cast<uint32_t>(f32_to_e4m3(low)) | static_cast<uint32_t>(f32_to_e4m3(high)) << 8;
-#endif
-}
-
 /// The largest of all threads' values, the same in all of them.
 __device__ __forceinline__ float block_max(float value) {
   __shared__ float of_warps[warps];

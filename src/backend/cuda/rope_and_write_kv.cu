@@ -30,12 +30,26 @@ struct Job {
   int pairs;  // 0: no rotation
 };
 
+/// Keys or values, those of 8-bit floats times a factor.
+template <int width, typename Element>
+__device__ __forceinline__ void store_cached(Element* to, const float (&values)[width], float factor) {
+  if constexpr (std::is_same_v<Element, E4m3>) {
+    float scaled[width];
+#pragma unroll
+    for (int i = 0; i < width; ++i) scaled[i] = values[i] * factor;
+    store_floats(to, scaled);
+  } else {
+    store_floats(to, values);
+  }
+}
+
 /// A head on its way: `width` neighbouring values at a time.
 template <int width, typename T, typename Element>
 struct Head {
   const T* from;
   const float* weights;  // of its norm, or null
   float scale;
+  float factor;   // of keys and values that are stored as 8-bit floats
   T* in_place;    // where queries go
   Element* unit;  // where keys and values go, in the page
   int row;        // of the unit
@@ -50,7 +64,7 @@ struct Head {
   }
   __device__ __forceinline__ void store(int dim, const float (&values)[width]) const {
     if (in_place != nullptr) return store_floats(in_place + dim, values);
-    store_floats(unit + unit_offset(panels, head_dim, row, dim), values);
+    store_cached(unit + unit_offset(panels, head_dim, row, dim), values, factor);
   }
 
   __device__ __forceinline__ void normalize(float eps) {
@@ -215,8 +229,9 @@ __global__ void __launch_bounds__(max_team_threads) transform_in_teams(const __g
       store_floats(at + second, x.b);
     } else {
       Element* const unit = job.pages.unit<Element>(page, head, position) + (is_v ? job.pages.values_after() : 0);
-      store_floats(unit + place[0], x.a);
-      store_floats(unit + place[1], x.b);
+      const float factor = 1.0F / (is_v ? job.pages.value_scale(head) : job.pages.key_scale(head));
+      store_cached(unit + place[0], x.a, factor);
+      store_cached(unit + place[1], x.b, factor);
     }
   }
 }
@@ -251,6 +266,7 @@ __global__ void __launch_bounds__(32 * warps) transform_heads(const __grid_const
         job.pages.table[job.spans.rows[segment] * job.pages.table_stride + position / job.pages.page_tokens];
     work.unit = job.pages.unit<Element>(page, head, position) + (is_v ? job.pages.values_after() : 0);
     work.row = position % unit_keys;
+    work.factor = 1.0F / (is_v ? job.pages.value_scale(head) : job.pages.key_scale(head));
   }
   if (is_v) return work.copy_from(0);
   work.weights = is_q ? job.q_norm : job.k_norm;
@@ -318,8 +334,8 @@ void rope_and_write_kv(Queue queue, Tensor q, Tensor k, Tensor v, const HeadTran
   const int aligned = alignment_of(
       {q, k, v, table ? table : q, transform.q_norm ? transform.q_norm : q, transform.k_norm ? transform.k_norm : k});
   visit_activation(q.dtype, [&]<typename T>(T) {
-    visit_activation(kv.dtype,
-                     [&]<typename Element>(Element) { run<T, Element>(queue, job, aligned, transform.interleaved); });
+    visit_cached(kv.dtype,
+                 [&]<typename Element>(Element) { run<T, Element>(queue, job, aligned, transform.interleaved); });
   });
 }
 

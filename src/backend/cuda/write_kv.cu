@@ -5,9 +5,9 @@ namespace {
 
 constexpr int max_threads = 256;
 
-/// `count` values, converted.
+/// `count` values times a factor, converted.
 template <int count, typename To, typename From>
-__device__ __forceinline__ void convert(To* to, const From* from) {
+__device__ __forceinline__ void convert(To* to, const From* from, float factor) {
   struct alignas(count * sizeof(From)) Source {
     From values[count];
   };
@@ -17,7 +17,7 @@ __device__ __forceinline__ void convert(To* to, const From* from) {
   const Source source = *reinterpret_cast<const Source*>(from);
   Target target;
 #pragma unroll
-  for (int i = 0; i < count; ++i) target.values[i] = from_float<To>(to_float(source.values[i]));
+  for (int i = 0; i < count; ++i) target.values[i] = from_float<To>(to_float(source.values[i]) * factor);
   *reinterpret_cast<Target*>(to) = target;
 }
 
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(max_threads)
     const int head = i / pages.head_dim;
     To* unit = pages.unit<To>(page, head, position) + (blockIdx.y == 0 ? 0 : pages.values_after());
     const int dim = i % pages.head_dim;
-    convert<count>(unit + unit_offset(pages.panels, pages.head_dim, position % unit_keys, dim), from + i);
+    const float scale = blockIdx.y == 0 ? pages.key_scale(head) : pages.value_scale(head);
+    convert<count>(unit + unit_offset(pages.panels, pages.head_dim, position % unit_keys, dim), from + i, 1.0F / scale);
   }
 }
 
@@ -61,7 +62,7 @@ void write_as(Queue queue, Tensor k, Tensor v, const PagedKv& kv, const Segments
 
 void write_kv(Queue queue, Tensor k, Tensor v, const PagedKv& kv, const Segments& segments) {
   visit_activation(k.dtype, [&]<typename From>(From) {
-    visit_activation(kv.dtype, [&]<typename To>(To) { write_as<To, From>(queue, k, v, kv, segments); });
+    visit_cached(kv.dtype, [&]<typename To>(To) { write_as<To, From>(queue, k, v, kv, segments); });
   });
 }
 

@@ -32,6 +32,8 @@ class Attention final : public Block {
       ASSIGN_OR_RETURN(q_norm_, weights.vector(prefix + "q_norm.weight", head_dim_, place.norm_offset));
       ASSIGN_OR_RETURN(k_norm_, weights.vector(prefix + "k_norm.weight", head_dim_, place.norm_offset));
     }
+    ASSIGN_OR_RETURN(k_scale_, cache_scale(prefix, "k", weights));
+    ASSIGN_OR_RETURN(v_scale_, cache_scale(prefix, "v", weights));
     return {};
   }
 
@@ -48,6 +50,16 @@ class Attention final : public Block {
   }
 
  private:
+  /// Where a file keeps the scales of cached keys ("k") or values ("v"), if it does.
+  Result<Tensor> cache_scale(const std::string& prefix, const std::string& what, Weights& weights) const {
+    for (const std::string& name :
+         {what + "_scale", what + "_proj." + what + "_scale", "attn." + what + "_scale", "qkv_proj." + what + "_scale",
+          what + "_proj.output_scale", std::string("kv_scale")}) {
+      if (weights.has(prefix + name)) return weights.spread(prefix + name, kv_heads_);
+    }
+    return Tensor{};
+  }
+
   PagedKv pages(const KvCache& cache) const {
     const KvLayout::Place& place = cache.layout.layers[static_cast<size_t>(layer_)];
     PagedKv kv;
@@ -59,6 +71,10 @@ class Attention final : public Block {
     kv.heads = kv_heads_;
     kv.head_dim = head_dim_;
     kv.dtype = cache.dtype;
+    if (cache.dtype == Dtype::f8) {
+      kv.k_scale = k_scale_;
+      kv.v_scale = v_scale_;
+    }
     return kv;
   }
 
@@ -75,6 +91,8 @@ class Attention final : public Block {
   Matrix output_;
   Tensor q_norm_;
   Tensor k_norm_;
+  Tensor k_scale_;  // [kv heads] f32 of keys cached as 8-bit floats, or none
+  Tensor v_scale_;
 };
 
 }  // namespace

@@ -1,0 +1,242 @@
+// Matrices of 8-bit floats, as files hold them or made here: what a product with them is.
+#include "apps/weight_store.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <deque>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "formats/half.h"
+#include "ops/test_device.h"
+
+namespace quern {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Tensors in memory.
+class TensorsInMemory final : public Checkpoint {
+ public:
+  void add(const std::string& name, const std::string& type, std::vector<int64_t> shape, std::vector<std::byte> bytes) {
+    bytes_.push_back(std::move(bytes));
+    tensors_.push_back({name, type, std::move(shape), 0, bytes_.back()});
+  }
+  void add_floats(const std::string& name, std::vector<int64_t> shape, const std::vector<float>& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    add(name, "F32", std::move(shape), {bytes.begin(), bytes.end()});
+  }
+
+  CheckpointKind kind() const override { return CheckpointKind::safetensors; }
+  const std::string& path() const override { return path_; }
+  const StoredTensor* find(std::string_view name) const override {
+    const auto it =
+        std::find_if(tensors_.begin(), tensors_.end(), [&](const StoredTensor& tensor) { return tensor.name == name; });
+    return it == tensors_.end() ? nullptr : &*it;
+  }
+  std::span<const StoredTensor> tensors() const override { return tensors_; }
+  const Json& config() const override { return none_; }
+  const Json& generation_config() const override { return none_; }
+  Result<std::optional<StoredVocabulary>> vocabulary() const override { return std::optional<StoredVocabulary>(); }
+  void drop(std::span<const std::byte> /*bytes*/) const override {}
+
+ private:
+  std::string path_ = "fake";
+  Json none_;
+  std::deque<std::vector<std::byte>> bytes_;
+  std::vector<StoredTensor> tensors_;
+};
+
+constexpr int cols = 256;
+const std::string layer = "model.layers.0.self_attn.";
+
+std::vector<float> random_values(int count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+/// Random finite 8-bit floats; `values` is what they mean.
+std::vector<std::byte> random_f8(int count, unsigned seed, std::vector<float>& values) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes;
+  for (int i = 0; i < count; ++i) {
+    auto bits = static_cast<uint8_t>(random() % 256);
+    if ((bits & 0x7FU) == 0x7FU) bits = 0;
+    bytes.push_back(static_cast<std::byte>(bits));
+    values.push_back(e4m3_to_f32(bits));
+  }
+  return bytes;
+}
+
+/// A store whose weights are in memory, and products with them.
+class Store {
+ public:
+  explicit Store(const Checkpoint& checkpoint, Quantize quantize = Quantize::no)
+      : memory_(4 << 20), store_(checkpoint, DeviceKind::cpu, aligned(), quantize) {}
+
+  WeightStore& weights() { return store_; }
+  /// x W^T for one token.
+  std::vector<float> multiply(const Matrix& matrix, std::vector<float> x) {
+    const auto device = make_device(DeviceKind::cpu, {.threads = 1}).value();
+    store_.fill(*device, 2, nullptr);
+    TestDevice place(1);
+    Exec exec = place.exec();
+    const Tensor token = Tensor::dense(reinterpret_cast<std::byte*>(x.data()), Dtype::f32, 1, matrix.cols);
+    const Tensor y = linear(exec, token, matrix);
+    return {y.as<float>(), y.as<float>() + matrix.rows};
+  }
+
+ private:
+  std::byte* aligned() {
+    return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) / 64 * 64);
+  }
+
+  std::vector<std::byte> memory_;
+  WeightStore store_;
+};
+
+/// Row `row` of a matrix times x, value (row, col) times scale(row, col).
+template <typename Scale>
+double product(const std::vector<float>& values, const std::vector<float>& x, int row, Scale&& scale) {
+  double sum = 0;
+  for (int k = 0; k < cols; ++k) {
+    sum += double{values[static_cast<size_t>(row * cols + k)]} * scale(row, k) * double{x[static_cast<size_t>(k)]};
+  }
+  return sum;
+}
+
+TEST(WeightStore, MultipliesRowsOfEightBitFloatsWithTheirScales) {
+  TensorsInMemory checkpoint;
+  std::vector<float> q, k;
+  checkpoint.add(layer + "q_proj.weight", "F8_E4M3", {40, cols}, random_f8(40 * cols, 1, q));
+  checkpoint.add_floats(layer + "q_proj.weight_scale", {}, {0.25F});
+  checkpoint.add_floats(layer + "q_proj.input_scale", {1}, {3.0F});
+  checkpoint.add(layer + "k_proj.weight", "F8_E4M3", {24, cols}, random_f8(24 * cols, 2, k));
+  std::vector<std::byte> halves;
+  for (int row = 0; row < 24; ++row) {
+    const uint16_t bits = f32_to_bf16(0.5F * static_cast<float>(row + 1));
+    halves.push_back(static_cast<std::byte>(bits & 255U));
+    halves.push_back(static_cast<std::byte>(bits >> 8));
+  }
+  checkpoint.add(layer + "k_proj.weight_scale", "BF16", {24, 1}, halves);
+  const std::vector<float> v = random_values(8 * cols, 3);
+  checkpoint.add_floats(layer + "v_proj.weight", {8, cols}, v);
+  Store store(checkpoint);
+  const std::vector<float> x = random_values(cols, 4);
+
+  const Matrix matrix =
+      store.weights()
+          .matrix({{layer + "q_proj", 40}, {layer + "k_proj", 24}, {layer + "v_proj", 8}}, cols, false)
+          .value();
+  const std::vector<float> y = store.multiply(matrix, x);
+
+  EXPECT_TRUE(store.weights().check_all_used(1, "Fake").ok());
+  EXPECT_EQ(matrix.parts[0].format, FormatId::f8);
+  EXPECT_EQ(matrix.parts[2].format, FormatId::f32);
+  for (int row = 0; row < 72; ++row) {
+    double want = 0;
+    if (row < 40) want = product(q, x, row, [](int, int) { return 0.25; });
+    if (row >= 40 && row < 64) want = product(k, x, row - 40, [](int r, int) { return 0.5 * (r + 1); });
+    if (row >= 64) want = product(v, x, row - 64, [](int, int) { return 1.0; });
+    ASSERT_NEAR(y[static_cast<size_t>(row)], want, 0.05) << row;  // sums of 256 products of up to 448 * 12
+  }
+}
+
+TEST(WeightStore, MultipliesBlocksWithTheirScales) {
+  TensorsInMemory checkpoint;
+  std::vector<float> values;
+  checkpoint.add(layer + "o_proj.weight", "F8_E4M3", {200, cols}, random_f8(200 * cols, 1, values));
+  checkpoint.add_floats(layer + "o_proj.weight_scale_inv", {2, 2}, {0.5F, 0.25F, 2.0F, 0.125F});
+  Store store(checkpoint);
+  const std::vector<float> x = random_values(cols, 4);
+
+  const Matrix matrix = store.weights().matrix({{layer + "o_proj", 200}}, cols, false).value();
+  const std::vector<float> y = store.multiply(matrix, x);
+
+  EXPECT_EQ(matrix.parts[0].format, FormatId::f8_block);
+  EXPECT_FALSE(matrix.scale);
+  const double scales[2][2] = {{0.5, 0.25}, {2.0, 0.125}};
+  for (int row = 0; row < 200; ++row) {
+    const double want = product(values, x, row, [&](int r, int k) { return scales[r / 128][k / 128]; });
+    ASSERT_NEAR(y[static_cast<size_t>(row)], want, 0.02) << row;
+  }
+}
+
+TEST(WeightStore, QuantizesLinearLayersButNotRouterAndOutput) {
+  TensorsInMemory checkpoint;
+  const std::vector<float> values = random_values(40 * cols, 1);
+  for (const std::string& name :
+       {layer + "q_proj.weight", std::string("model.layers.0.mlp.gate.weight"), std::string("lm_head.weight")}) {
+    checkpoint.add_floats(name, {40, cols}, values);
+  }
+  Store store(checkpoint, Quantize::fp8);
+  const std::vector<float> x = random_values(cols, 4);
+
+  const Matrix matrix = store.weights().matrix({{layer + "q_proj", 40}}, cols, false).value();
+  const Matrix router = store.weights().matrix({{"model.layers.0.mlp.gate", 40}}, cols, false).value();
+  const Matrix output = store.weights().matrix({{"lm_head", 40}}, cols, false).value();
+  const std::vector<float> y = store.multiply(matrix, x);
+
+  EXPECT_EQ(matrix.parts[0].format, FormatId::f8);
+  EXPECT_EQ(router.parts[0].format, FormatId::f32);
+  EXPECT_EQ(output.parts[0].format, FormatId::f32);
+  double error = 0;
+  double size = 0;
+  for (int row = 0; row < 40; ++row) {
+    const double want = product(values, x, row, [](int, int) { return 1.0; });
+    error += std::pow(double{y[static_cast<size_t>(row)]} - want, 2);
+    size += want * want;
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.04);
+  EXPECT_GT(std::sqrt(error / size), 0.005);
+}
+
+TEST(WeightStore, RefusesEightBitFloatsThatItDoesNotUnderstand) {
+  const auto refusal = [](const std::string& scales, std::vector<int64_t> shape) {
+    TensorsInMemory checkpoint;
+    std::vector<float> values;
+    checkpoint.add(layer + "q_proj.weight", "F8_E4M3", {40, cols}, random_f8(40 * cols, 1, values));
+    int64_t count = 1;
+    for (const int64_t dim : shape) count *= dim;
+    checkpoint.add_floats(layer + "q_proj." + scales, std::move(shape), random_values(static_cast<int>(count), 2));
+    Store store(checkpoint);
+    const auto matrix = store.weights().matrix({{layer + "q_proj", 40}}, cols, false);
+    return matrix.ok() ? "accepted" : matrix.error().message;
+  };
+  EXPECT_EQ(refusal("weight_scale", {40}), "accepted");
+  EXPECT_THAT(refusal("other", {1}), HasSubstr("no \"weight_scale\""));
+  EXPECT_THAT(refusal("weight_scale", {39}), HasSubstr("do not fit"));
+  EXPECT_THAT(refusal("weight_scale_inv", {2, 2}), HasSubstr("do not fit"));
+
+  TensorsInMemory checkpoint;
+  std::vector<float> values;
+  checkpoint.add("model.embed_tokens.weight", "F8_E4M3", {40, cols}, random_f8(40 * cols, 1, values));
+  checkpoint.add_floats("model.embed_tokens.weight_scale", {1}, {1.0F});
+  Store store(checkpoint);
+  ASSERT_TRUE(store.weights().weight("model.embed_tokens.weight", 40, cols).ok());
+  EXPECT_THAT(store.weights().check_all_used(1, "Fake").error().message, HasSubstr("only linear layers"));
+}
+
+TEST(WeightStore, SpreadsScalesOfCachesOverHeads) {
+  TensorsInMemory checkpoint;
+  checkpoint.add_floats(layer + "k_scale", {}, {0.5F});
+  checkpoint.add_floats(layer + "v_scale", {3, 1, 1}, {1.0F, 2.0F, 3.0F});
+  Store store(checkpoint);
+
+  const Tensor k = store.weights().spread(layer + "k_scale", 3).value();
+  const Tensor v = store.weights().spread(layer + "v_scale", 3).value();
+  const auto device = make_device(DeviceKind::cpu, {.threads = 1}).value();
+  store.weights().fill(*device, 1, nullptr);
+
+  EXPECT_EQ(std::vector<float>(k.as<float>(), k.as<float>() + 3), (std::vector<float>{0.5F, 0.5F, 0.5F}));
+  EXPECT_EQ(std::vector<float>(v.as<float>(), v.as<float>() + 3), (std::vector<float>{1.0F, 2.0F, 3.0F}));
+  EXPECT_FALSE(store.weights().spread(layer + "v_scale", 4).ok());
+}
+
+}  // namespace
+}  // namespace quern
