@@ -23,14 +23,15 @@ Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing
   return y;
 }
 
-Tensor expert_gated(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing, Activation activation) {
+Tensor expert_gated(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing, Activation activation,
+                    const Matrix* next) {
   CHECK(x.rank == 2 && x.dtype == exec.activations && x.dims[1] == matrices[0].cols && x.strides[1] == 1);
   CHECK(x.dims[0] == routing.places.dims[0] && matrices[0].rows % 2 == 0);
   const Tensor y = exec.arena.tensor(exec.activations, routing.tokens.dims[0], matrices[0].rows / 2);
   const Arena::Scope scope(exec.arena);
   int64_t bytes = 0;
   kernels::expert_gated_scratch.find(exec.queue.kind)(exec.queue, x, matrices, routing, bytes);
-  kernels::expert_gated(exec, y, x, matrices, routing, activation, exec.arena.take(bytes));
+  kernels::expert_gated(exec, y, x, matrices, routing, activation, next, exec.arena.take(bytes));
   return y;
 }
 

@@ -28,8 +28,9 @@ Routing route(Exec& exec, Tensor logits, int used, bool renormalize);
 Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing);
 
 /// gated() of that, for x of tokens: y[i] = gated(W_e x[tokens[i]]).   x: [tokens, cols] activations
-/// y: [pairs, rows / 2] activations
-Tensor expert_gated(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing, Activation activation);
+/// y: [pairs, rows / 2] activations   next: what the pairs meet after that, or null; a device may fetch it meanwhile
+Tensor expert_gated(Exec& exec, Tensor x, const Matrix* matrices, const Routing& routing, Activation activation,
+                    const Matrix* next);
 
 /// y[t] = sum over k of weights[t][k] * x[places[t][k]], k ascending; y[t] += that with `accumulate`.
 /// x: [pairs, dim] activations   y: [tokens, dim] f32
@@ -44,7 +45,7 @@ inline constinit Kernel<void(Tensor y, Tensor x, const Matrix* matrices, const R
 inline constinit Kernel<void(const Matrix* matrices, int32_t experts, int32_t pairs, int64_t& bytes)>
     expert_linear_scratch{"expert_linear_scratch"};
 inline constinit Kernel<void(Tensor y, Tensor x, const Matrix* matrices, const Routing& routing, Activation activation,
-                             std::byte* scratch)>
+                             const Matrix* next, std::byte* scratch)>
     expert_gated{"expert_gated"};
 /// How much scratch that takes.
 inline constinit Kernel<void(Tensor x, const Matrix* matrices, const Routing& routing, int64_t& bytes)>

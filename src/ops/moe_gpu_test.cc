@@ -136,6 +136,8 @@ TEST_F(MoeGpu, GatesEveryFormatAndTypeForTheTokensOfPairs) {
       for (const int cols : {256, 768}) {
         SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::string(format_info(format).name));
         const Experts experts(format, 7, 40, cols, cols == 256);
+        std::vector<Matrix> next = experts.matrices;
+        for (Matrix& matrix : next) matrix.count = 1;
         FloatMatrix x = FloatMatrix::random(type, 48, cols, 8, 3, 0.1F);
         for (const bool invariant : {true, false}) {
           TestDevice device;
@@ -143,7 +145,8 @@ TEST_F(MoeGpu, GatesEveryFormatAndTypeForTheTokensOfPairs) {
           exec.activations = type;
           exec.queue.batch_invariant = invariant;
 
-          const Tensor y = expert_gated(exec, x.tensor(), experts.matrices.data(), pairs.routing, Activation::silu);
+          const Tensor y =
+              expert_gated(exec, x.tensor(), experts.matrices.data(), pairs.routing, Activation::silu, next.data());
 
           ASSERT_EQ(y.dims[1], 40);
           for (int pair = 0; pair < 96; ++pair) {
@@ -179,8 +182,8 @@ TEST_F(MoeGpu, MultipliesManyPairsOfHalfTypes) {
     FloatMatrix of_tokens = FloatMatrix::random(type, 280, 192, 8, 4, 0.1F);
 
     const Tensor y = expert_linear(exec, x.tensor(), experts.matrices.data(), pairs.routing);
-    const Tensor gates =
-        expert_gated(exec, of_tokens.tensor(), experts.matrices.data(), pairs.routing, Activation::silu);
+    const Tensor gates = expert_gated(exec, of_tokens.tensor(), experts.matrices.data(), pairs.routing,
+                                      Activation::silu, experts.matrices.data());
 
     expect_products(experts, x, type, pairs, y);
     for (int pair = 0; pair < 560; ++pair) {

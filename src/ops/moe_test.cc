@@ -138,7 +138,8 @@ TEST(Moe, GatedExpertsEqualTheOperationsOneAfterTheOther) {
     const Routing routing = route(exec, view(logits, tokens, experts), used, true);
     std::vector<float> x = random_floats(size_t{tokens} * cols, 2);
 
-    const Tensor y = expert_gated(exec, view(x, tokens, cols), matrices.data(), routing, Activation::gelu_tanh);
+    const Tensor y =
+        expert_gated(exec, view(x, tokens, cols), matrices.data(), routing, Activation::gelu_tanh, nullptr);
 
     const Tensor pairs = select_rows(exec, view(x, tokens, cols), routing.tokens);
     const Tensor expected = gated(exec, expert_linear(exec, pairs, matrices.data(), routing), Activation::gelu_tanh);

@@ -100,7 +100,7 @@ void expert_gated_scratch(Queue queue, Tensor x, const Matrix* matrices, const R
 
 /// One after the other.
 void expert_gated(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
-                  Activation activation, std::byte* scratch) {
+                  Activation activation, const Matrix* /*next*/, std::byte* scratch) {
   const GatedScratch sizes = gated_scratch(queue, x, matrices, routing);
   const int32_t pairs = routing.tokens.dims[0];
   const Tensor inputs = Tensor::dense(scratch, x.dtype, pairs, x.dims[1]);

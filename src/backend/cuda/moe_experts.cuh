@@ -179,6 +179,17 @@ __device__ __forceinline__ void write_gated(const ExpertJob& job, int row, int p
   __syncthreads();
 }
 
+/// Asks for a tile's share of what the expert's pairs are multiplied with after this.
+__device__ __forceinline__ void prefetch_next(const ExpertJob& job, int expert, int tile, int tiles) {
+  constexpr int piece = 4096;
+  const int64_t share = (job.next_bytes / tiles + piece) / piece * piece;
+  const int64_t end = min((tile + 1) * share, job.next_bytes);
+  const std::byte* const data = job.next + expert * job.next_step;
+  for (int64_t at = tile * share + int64_t{threadIdx.x} * piece; at < end; at += int64_t{blockDim.x} * piece) {
+    prefetch_to_l2(data + at, static_cast<int>(min(end - at, int64_t{piece})));
+  }
+}
+
 /// A tile is the same rows of the gate and of the up projection, whose units are read in turn.
 template <typename Format, typename T, int TokenTiles>
 __global__ void __launch_bounds__(32 * expert_warps, 2)
@@ -225,6 +236,9 @@ __global__ void __launch_bounds__(32 * expert_warps, 2)
           rows[i % 2].load(ring[i], unit + ahead / 2 * turns, half);
         }
       }
+    }
+    if (job.next != nullptr && pair == job.starts[expert]) {
+      prefetch_next(job, expert, static_cast<int>(blockIdx.x) % tiles, tiles);
     }
     write_gated<T, TokenTiles>(job, row, pair, pairs, factors, sums);
   }

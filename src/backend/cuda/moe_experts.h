@@ -38,6 +38,9 @@ struct ExpertJob {
   RowFactors first;  // of the first expert
   int64_t scale_step = 0;
   int64_t bias_step = 0;
+  const std::byte* next = nullptr;  // what is read after this, of the first expert, or null
+  int64_t next_step = 0;
+  int64_t next_bytes = 0;           // of each expert
   std::optional<Activation> gated;  // y[i] = activation(gate) * up, of two parts of equal rows
 
 #ifdef __CUDACC__

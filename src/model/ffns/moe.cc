@@ -32,7 +32,7 @@ class Moe final : public Block {
     const Tensor scores = exec.arena.tensor(Dtype::f32, x.dims[0], spec_.experts);
     linear_into(exec, scores, x, router_, false);
     const Routing routing = route(exec, scores, spec_.used, spec_.renormalize);
-    const Tensor hidden = expert_gated(exec, x, gate_up_.data(), routing, spec_.activation);
+    const Tensor hidden = expert_gated(exec, x, gate_up_.data(), routing, spec_.activation, down_.data());
     combine(exec, y, expert_linear(exec, hidden, down_.data(), routing), routing, accumulate);
   }
 
