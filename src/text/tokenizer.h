@@ -35,6 +35,12 @@ struct EncodeOptions {
   bool parse_special = false;  // special tokens written out in the text become their ids; only for trusted text
 };
 
+/// Two texts as one, for models that compare them.
+struct EncodedPair {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> types;  // of each id: which text it belongs to, for models that want to know
+};
+
 /// Text that is either trusted (written by a template) or came from a user.
 struct TextPiece {
   std::string text;
@@ -56,6 +62,9 @@ class Tokenizer {
   /// Encodes pieces as one text: special tokens are recognised in trusted pieces only. No BOS or EOS is added when the
   /// text already starts or ends with it.
   virtual Result<std::vector<int32_t>> encode_pieces(std::span<const TextPiece> pieces, bool add_special) const = 0;
+
+  /// Both texts with the special tokens that the model has around and between them. Neither is trusted.
+  virtual Result<EncodedPair> encode_pair(std::string_view first, std::string_view second) const;
 
   /// The text of a whole sequence as the model's decoder says. Bytes that are no UTF-8 become U+FFFD. Ids out of range
   /// are skipped.
@@ -89,5 +98,9 @@ class Tokenizer {
   /// One line for people: kind, pre-tokenizer, size.
   virtual std::string description() const = 0;
 };
+
+inline Result<EncodedPair> Tokenizer::encode_pair(std::string_view, std::string_view) const {
+  return Error{"this tokenizer does not join two texts"};
+}
 
 }  // namespace quern

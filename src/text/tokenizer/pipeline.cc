@@ -40,6 +40,7 @@ class Pipeline final : public Tokenizer {
 
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const override;
   Result<std::vector<int32_t>> encode_pieces(std::span<const TextPiece> pieces, bool add_special) const override;
+  Result<EncodedPair> encode_pair(std::string_view first, std::string_view second) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special) const override;
 
   std::string_view token_bytes(int32_t id) const override {
@@ -175,6 +176,20 @@ Result<std::vector<int32_t>> Pipeline::encode_pieces(std::span<const TextPiece> 
   return ids;
 }
 
+Result<EncodedPair> Pipeline::encode_pair(std::string_view first, std::string_view second) const {
+  EncodedPair pair;
+  for (const PairPart& part : parts_.frame.pair) {
+    if (part.text < 0) {
+      pair.ids.push_back(part.id);
+    } else {
+      ASSIGN_OR_RETURN(const auto ids, encode(part.text == 0 ? first : second, {.add_special = false}));
+      pair.ids.insert(pair.ids.end(), ids.begin(), ids.end());
+    }
+    pair.types.resize(pair.ids.size(), part.type);
+  }
+  return pair;
+}
+
 Status Pipeline::encode_fragment(std::string_view text, Span span, const Trust& trust,
                                  std::vector<int32_t>& ids) const {
   text = part(text, span);
@@ -239,6 +254,9 @@ Result<std::shared_ptr<const Tokenizer>> make_pipeline(PipelineParts parts) {
   };
   if (parts.bos && !known(*parts.bos)) return refuse("the BOS token id", *parts.bos);
   if (parts.eos && !known(*parts.eos)) return refuse("the EOS token id", *parts.eos);
+  for (const PairPart& part : parts.frame.pair) {
+    if (part.text < 0 && !known(part.id)) return refuse("a special token id", part.id);
+  }
   for (const auto* ids : {&parts.frame.before, &parts.frame.after, &parts.end_of_generation}) {
     const auto bad = std::ranges::find_if_not(*ids, known);
     if (bad != ids->end()) return refuse("a special token id", *bad);

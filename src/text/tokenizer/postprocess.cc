@@ -15,6 +15,9 @@ Result<int32_t> to_id(const Json& json) {
   return Error{"tokenizer.json: the post-processor has a token id that is no id"};
 }
 
+/// The pair of a template: its texts are called A and B.
+Status add_pair_template(Frame& frame, const Json& json);
+
 /// Appends the ids of the special token that `piece` names in a template.
 Status add_special(const Json& special, const Json* known, std::vector<int32_t>& ids) {
   const std::string name = special.string("id").value_or("");
@@ -47,20 +50,48 @@ Status add_template(Frame& frame, const Json& json) {
   if (sequences != 1) return Error{"tokenizer.json: TemplateProcessing must hold the text exactly once"};
   frame.before.insert(frame.before.begin(), added.before.begin(), added.before.end());
   frame.after.insert(frame.after.end(), added.after.begin(), added.after.end());
+  return add_pair_template(frame, json);
+}
+
+Status add_pair_template(Frame& frame, const Json& json) {
+  const Json* pieces = json.find("pair");
+  if (pieces == nullptr || !pieces->is_array()) return {};
+  std::vector<PairPart> parts;
+  for (const Json& piece : pieces->items()) {
+    const Json* text = piece.find("Sequence");
+    const Json* special = piece.find("SpecialToken");
+    if (text == nullptr && special == nullptr)
+      return Error{"tokenizer.json: TemplateProcessing has a piece of unknown kind"};
+    const auto type = static_cast<int32_t>((text != nullptr ? text : special)->integer("type_id").value_or(0) != 0);
+    if (text != nullptr) {
+      parts.push_back({text->string("id") == "B" ? 1 : 0, 0, type});
+      continue;
+    }
+    std::vector<int32_t> ids;
+    TRY(add_special(*special, json.find("special_tokens"), ids));
+    for (const int32_t id : ids) parts.push_back({-1, id, type});
+  }
+  frame.pair = std::move(parts);
   return {};
 }
 
-/// BertProcessing and RobertaProcessing: [cls] text [sep], each given as [token, id].
-Status add_pair(Frame& frame, const Json& json) {
+/// BertProcessing and RobertaProcessing: [cls] text [sep], each given as [token, id]. A second text follows with
+/// another [sep]; RoBERTa puts one before it too, and knows no types.
+Status add_ends(Frame& frame, const Json& json, bool roberta) {
+  int32_t sep = 0;
+  int32_t cls = 0;
   for (const bool before : {true, false}) {
     const Json* token = json.find(before ? "cls" : "sep");
     if (token == nullptr || !token->is_array() || token->items().size() != 2) {
       return Error{"tokenizer.json: the post-processor lacks \"cls\" or \"sep\""};
     }
     ASSIGN_OR_RETURN(const int32_t id, to_id(token->items()[1]));
+    (before ? cls : sep) = id;
     std::vector<int32_t>& ids = before ? frame.before : frame.after;
     ids.insert(before ? ids.begin() : ids.end(), id);
   }
+  frame.pair = {{-1, cls, 0}, {0, 0, 0}, {-1, sep, 0}, {1, 0, roberta ? 0 : 1}, {-1, sep, roberta ? 0 : 1}};
+  if (roberta) frame.pair.insert(frame.pair.begin() + 3, {-1, sep, 0});
   return {};
 }
 
@@ -68,7 +99,8 @@ Status add(Frame& frame, const Json& json) {
   const std::string type = json.string("type").value_or("");
   if (type == "ByteLevel") return {};  // moves offsets only
   if (type == "TemplateProcessing") return add_template(frame, json);
-  if (type == "BertProcessing" || type == "RobertaProcessing") return add_pair(frame, json);
+  if (type == "BertProcessing" || type == "RobertaProcessing")
+    return add_ends(frame, json, type == "RobertaProcessing");
   if (type == "Sequence") {
     const Json* list = json.find("processors");
     if (list == nullptr || !list->is_array()) return Error{"tokenizer.json: Sequence lacks \"processors\""};

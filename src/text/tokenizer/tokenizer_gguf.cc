@@ -302,6 +302,18 @@ Status fill_bert(PipelineParts& parts, Tokens& tokens) {
   return {};
 }
 
+/// GGUF does not say how two texts are joined: BERT numbers them, XLM-RoBERTa has another separator between them.
+void set_pair(Frame& frame, const GgufVocabulary& source) {
+  const bool bert = source.model == "bert";
+  frame.pair.clear();
+  for (const int32_t id : frame.before) frame.pair.push_back({-1, id, 0});
+  frame.pair.push_back({0, 0, 0});
+  for (const int32_t id : frame.after) frame.pair.push_back({-1, id, 0});
+  if (!bert && source.separator) frame.pair.push_back({-1, *source.separator, 0});
+  frame.pair.push_back({1, 0, bert ? 1 : 0});
+  for (const int32_t id : frame.after) frame.pair.push_back({-1, id, bert ? 1 : 0});
+}
+
 constexpr Kind kinds[] = {{"gpt2", fill_bpe},    {"gemma4", fill_bpe}, {"whitespace", fill_bpe},
                           {"llama", fill_llama}, {"t5", fill_t5},      {"bert", fill_bert}};
 
@@ -320,6 +332,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(GgufVocabulary sou
   parts.added = tokens.added();
   const bool has_end = !parts.frame.after.empty();
   if (source.add_eos.value_or(false) && parts.eos && !has_end) parts.frame.after = {*parts.eos};
+  set_pair(parts.frame, source);
   for (const std::optional<int32_t> id : {source.eot, source.eom}) {
     if (id) parts.end_of_generation.push_back(*id);
   }

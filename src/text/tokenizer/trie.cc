@@ -1,6 +1,7 @@
 #include "text/tokenizer/trie.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <tuple>
 
 namespace quern {
@@ -115,7 +116,14 @@ class Trie::Builder {
   int32_t last_free_ = -1;
 };
 
-Result<Trie> Trie::make(std::vector<Key> keys) { return Builder(std::move(keys)).run(); }
+Result<Trie> Trie::make(std::vector<Key> keys) {
+  for (const Key& key : keys) {
+    if (key.text.size() <= max_key_bytes) continue;
+    return Error{
+        fmt::format("tokenizer: a token has {} bytes; at most {} are supported", key.text.size(), max_key_bytes)};
+  }
+  return Builder(std::move(keys)).run();
+}
 
 int32_t Trie::walk(int32_t node, std::string_view text) const {
   for (const char byte : text) {

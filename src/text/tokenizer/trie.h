@@ -19,6 +19,9 @@ class Trie {
   static constexpr int32_t root = 0;
 
   Trie() : nodes_(1) {}
+  /// Longer keys are refused: a text is walked along them from each of its places.
+  static constexpr size_t max_key_bytes = 1024;
+
   /// Of equal texts the highest value counts; an empty text is ignored.
   static Result<Trie> make(std::vector<Key> keys);
 

@@ -49,6 +49,7 @@ TEST(Trie, FindsTheKeysItWasMadeOf) {
   EXPECT_EQ(trie->value(Trie::root), -1);
   EXPECT_LT(trie->walk(Trie::root, "x"), 0);
   EXPECT_LT(trie->walk(Trie::root, "1000031"), 0);
+  EXPECT_FALSE(Trie::make({{std::string(Trie::max_key_bytes + 1, 'a'), 1}}).ok());
   EXPECT_LT(Trie().walk(Trie::root, std::string_view("\0", 1)), 0);
 }
 
@@ -113,6 +114,27 @@ TEST(WordPiece, NeedsItsUnknownToken) {
   EXPECT_NE(refusal(R"({"model":{"type":"WordPiece","vocab":{"a":0}}})").find("unknown"), std::string::npos);
   EXPECT_NE(refusal(R"({"model":{"type":"WordPiece","unk_token":"zz","vocab":{"a":0}}})").find("zz"),
             std::string::npos);
+}
+
+TEST(Pairs, AreJoinedAsThePostProcessorSays) {
+  const auto pair = [](const std::string& post_processor) {
+    const auto tokenizer = load("{" + post_processor + R"("model":{"vocab":{"a":0,"b":1,"[":2,"]":3},"merges":[]}})");
+    return tokenizer ? *tokenizer->encode_pair("aa", "b") : EncodedPair();
+  };
+  const std::string ends = R"("cls":["[",2],"sep":["]",3]},)";
+
+  EXPECT_EQ(pair("").ids, (Ids{0, 0, 1}));
+  EXPECT_EQ(pair("").types, (Ids{0, 0, 1}));
+  EXPECT_EQ(pair(R"("post_processor":{"type":"BertProcessing",)" + ends).ids, (Ids{2, 0, 0, 3, 1, 3}));
+  EXPECT_EQ(pair(R"("post_processor":{"type":"BertProcessing",)" + ends).types, (Ids{0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(pair(R"("post_processor":{"type":"RobertaProcessing",)" + ends).ids, (Ids{2, 0, 0, 3, 3, 1, 3}));
+  EXPECT_EQ(pair(R"("post_processor":{"type":"RobertaProcessing",)" + ends).types, Ids(7, 0));
+  const std::string form =
+      R"("post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],)"
+      R"("pair":[{"Sequence":{"id":"B","type_id":1}},{"SpecialToken":{"id":"]","type_id":1}},{"Sequence":{"id":"A","type_id":0}}],)"
+      R"("special_tokens":{"]":{"id":"]","ids":[3,2],"tokens":["]","["]}}},)";
+  EXPECT_EQ(pair(form).ids, (Ids{1, 3, 2, 0, 0}));
+  EXPECT_EQ(pair(form).types, (Ids{1, 1, 1, 0, 0}));
 }
 
 TEST(WordLevel, LooksWholeWordsUp) {
