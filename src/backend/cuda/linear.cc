@@ -181,10 +181,10 @@ int by_library(const Call& call, int first, int32_t column) {
 /// How the work of a product is laid out, from its shape; with a batch-invariant queue the number of tokens changes
 /// nothing that the order of additions depends on: row_groups, cluster, share.
 struct Spread {
+  FormatId format = FormatId::bf16;
   int row_groups = 1;
   int32_t tiles = 0;
   int cluster = 1;
-  int residents = 2;  // blocks for each SM
 };
 
 int32_t tiles_of(int32_t rows, int row_groups) {
@@ -201,34 +201,42 @@ bool has_clusters() {
   return has;
 }
 
-/// Chooses the cluster and the number of blocks that leave the fewest SMs waiting in the last round.
-void spread(Spread& layout, int32_t units, int multiprocessors, int most_residents) {
+/// Chooses the cluster that leaves the fewest places for blocks empty in the last round.
+void spread(Spread& layout, int32_t units, int multiprocessors, int most_cluster) {
   float best = 0.0F;
   const int least_units = 2 * skinny_warps / layout.row_groups;
-  for (int cluster = 1; cluster <= (has_clusters() ? 8 : 1); cluster *= 2) {
+  for (int cluster = 1; cluster <= (has_clusters() ? most_cluster : 1); cluster *= 2) {
     if (cluster > 1 && units / cluster < least_units) break;
-    for (int residents = 2; residents <= most_residents; ++residents) {
-      const int32_t places = residents * multiprocessors / cluster;
-      const int32_t rounds = (layout.tiles + places - 1) / places;
-      const float cost = cluster == 8 ? 0.1F : 0.01F * static_cast<float>(cluster - 1);
-      const float used = static_cast<float>(layout.tiles) / static_cast<float>(rounds * places) - cost;
-      if (used <= best + 0.01F) continue;
-      best = used;
-      layout.cluster = cluster;
-      layout.residents = residents;
-    }
+    const int32_t places = skinny_blocks * multiprocessors / cluster;
+    const int32_t rounds = (layout.tiles + places - 1) / places;
+    const float cost = cluster == 8 ? 0.1F : 0.01F * static_cast<float>(cluster - 1);
+    const float used = static_cast<float>(layout.tiles) / static_cast<float>(rounds * places) - cost;
+    if (used <= best + 0.01F) continue;
+    best = used;
+    layout.cluster = cluster;
   }
 }
 
-/// More tokens and fewer bytes of weights, higher tiles: x is read once for each tile.
-int row_groups_of(const Queue& queue, FormatId format, int32_t tokens) {
-  if (queue.batch_invariant) return 4;
-  return tokens <= 2 ? 1 : tokens <= 4 ? 2 : tokens <= 8 || !quantized(format) ? 4 : 8;
+/// Whether warps have parts of x of their own.
+bool alone(const Call& call, FormatId format) {
+  const bool aligned = reinterpret_cast<uintptr_t>(call.x.data) % 16 == 0 && call.x.strides[0] % 8 == 0;
+  return aligned && !call.queue.batch_invariant && call.x.dims[0] <= (quantized(format) ? 2 : 4);
+}
+
+/// More tokens and fewer bytes of weights, higher tiles: x is read once for each tile. Warps by themselves take rows by
+/// themselves where there are enough for all.
+int row_groups_of(const Call& call, FormatId format, int32_t rows) {
+  const int32_t tokens = call.x.dims[0];
+  if (call.queue.batch_invariant) return 4;
+  if (!alone(call, format)) return tokens <= 2 ? 1 : tokens <= 4 ? 2 : tokens <= 8 || !quantized(format) ? 4 : 8;
+  int groups = skinny_warps;
+  while (groups > 1 && 5 * (rows / (panel_height * groups)) < 8 * native(call.queue).multiprocessors) groups /= 2;
+  return groups;
 }
 
 /// How much of x is in shared memory at once.
 template <typename Format>
-int place_x(SkinnyJob& job) {
+int place_x(SkinnyJob& job, bool alone) {
   const int tiles = token_tiles(job.tokens);
   constexpr int all_bytes = 17 << 10;
   constexpr int chunk_bytes = 8 << 10;
@@ -237,6 +245,11 @@ int place_x(SkinnyJob& job) {
   const int columns = turns * unit_columns<Format>;  // of a step
   const int step_bytes = job.tokens * columns * 2;
   job.steps = (job.share + turns - 1) / turns;
+  if (alone) {
+    job.x_buffers = 0;
+    job.x_pitch = unit_columns<Format> * 2 + 64;
+    return sums_bytes(tiles) + skinny_warps * ahead * (unit_bytes<Format>() + job.tokens * job.x_pitch);
+  }
   job.chunk_steps = job.steps;
   job.x_buffers = 1;
   if (job.steps * step_bytes > all_bytes && job.steps > ahead) {
@@ -259,9 +272,9 @@ void launch_job(const Queue& queue, SkinnyJob job, const Spread& layout, const C
     job.y = call.y.rows(first, job.tokens).data;
     SkinnyLaunch launch;
     launch.cluster = layout.cluster;
-    launch.shared_bytes = place_x<Format>(job);
+    launch.shared_bytes = place_x<Format>(job, alone(call, layout.format));
     launch.blocks =
-        std::min(layout.tiles, layout.residents * native(queue).multiprocessors / layout.cluster) * layout.cluster;
+        std::min(layout.tiles, skinny_blocks * native(queue).multiprocessors / layout.cluster) * layout.cluster;
     if constexpr (!std::is_same_v<Format, BF16>) {
       if (call.x.dtype == Dtype::f16) launch_skinny<Format, Half>(queue, job, launch);
     }
@@ -283,8 +296,13 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
   job.y_stride = call.y.strides[0];
   job.x_aligned = reinterpret_cast<uintptr_t>(call.x.data) % 16 == 0 && call.x.strides[0] % 8 == 0;
   job.result = call.y.dtype;
+  int32_t part_rows = 0;
+  for (int i = first; i < call.matrix.count; ++i) {
+    if (call.matrix.parts[i].format == format) part_rows += call.matrix.parts[i].rows;
+  }
   Spread layout;
-  layout.row_groups = row_groups_of(call.queue, format, call.x.dims[0]);
+  layout.format = format;
+  layout.row_groups = row_groups_of(call, format, part_rows);
   job.row_groups = layout.row_groups;
   for (int i = first; i < call.matrix.count; ++i) {
     const Weight& part = call.matrix.parts[i];
@@ -301,8 +319,10 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
       CHECK(false);
     } else {
       const int32_t units = (job.cols + unit_columns<Format> - 1) / unit_columns<Format>;
-      const int residents = call.queue.batch_invariant || call.x.dims[0] > 4 ? 2 : 3;
-      spread(layout, units, native(call.queue).multiprocessors, residents);
+      // Clusters have their warps wait for each other: for few tiles only.
+      const int multiprocessors = native(call.queue).multiprocessors;
+      const int most_cluster = alone(call, format) && layout.tiles >= multiprocessors ? 1 : 8;
+      spread(layout, units, multiprocessors, most_cluster);
       launch_job<Format>(call.queue, job, layout, call);
     }
   });

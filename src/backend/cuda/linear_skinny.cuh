@@ -26,10 +26,14 @@ class SkinnyReader {
     aim();
   }
 
-  /// Fetches the next unit, if there is one.
-  __device__ __forceinline__ void fetch_next(std::byte* slot) {
+  /// The number of the next unit, or -1 if the block has no part in it.
+  __device__ __forceinline__ int next() const {
     const int begin = step_ * unit_step_;
-    if (begin < units_) fetch_unit(slot, first_unit_ + begin);
+    return begin < units_ ? first_unit_ + begin : -1;
+  }
+  __device__ __forceinline__ void fetch_next(std::byte* slot) {
+    const int number = next();
+    if (number >= 0) fetch_unit(slot, number);
     advance();
   }
 
@@ -140,6 +144,22 @@ __device__ __forceinline__ void stage_x(const SkinnyJob& job, std::byte* to, int
       for (int i = 0; i < 8; ++i) reinterpret_cast<T*>(target)[i] = source[i];
     }
     piece += blockDim.x;
+  }
+}
+
+/// The columns of a unit of all tokens, by one warp.
+template <typename T, int Columns>
+__device__ __forceinline__ void fetch_own_x(const SkinnyJob& job, std::byte* to, int number) {
+  constexpr int pieces = Columns / 8;
+  const T* const x = static_cast<const T*>(job.x);
+  for (int i = threadIdx.x % 32; i < job.tokens * pieces; i += 32) {
+    std::byte* const target = to + i / pieces * job.x_pitch + i % pieces * 16;
+    const int column = number * Columns + i % pieces * 8;
+    if (column < job.cols) {
+      fetch<16>(target, reinterpret_cast<const std::byte*>(x + i / pieces * job.x_stride + column));
+    } else {
+      *reinterpret_cast<uint4*>(target) = uint4{0, 0, 0, 0};
+    }
   }
 }
 
@@ -281,6 +301,144 @@ __device__ __forceinline__ void finish_tile(const SkinnyJob& job, float (&sums)[
   if constexpr (sums_buffers(TokenTiles) == 1) __syncthreads();
 }
 
+/// Puts out the sums of a warp that shares its rows with no other.
+template <typename T>
+__device__ __forceinline__ void finish_rows(const SkinnyJob& job, const float (&sums)[4], float* shared, int tile) {
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  float* const mine = shared + warp * sums_floats(1) / skinny_warps;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) mine[(2 * (lane % 4) + i % 2) * sums_pitch + lane / 4 + 8 * (i / 2)] = sums[i];
+  __syncwarp();
+  for (int element = lane; element < panel_height * job.tokens; element += 32) {
+    const int row = element % panel_height;
+    const int token = element / panel_height;
+    put<T>(job, tile, panel_height * warp + row, token, mine[token * sums_pitch + row]);
+  }
+  __syncwarp();
+}
+
+/// What a block works on.
+struct SkinnyPlace {
+  int tile;  // the first one
+  int tile_step;
+  int begin;  // of the units
+  int end;
+  int turn;  // of the warp among those of its rows
+  int turns;
+  int rank;
+  int ranks;
+};
+
+/// Each warp by itself: x comes beside the units, so that warps wait for each other at most once a tile.
+template <typename Format, typename T, typename Reader>
+__device__ __forceinline__ void multiply_alone(const SkinnyJob& job, const SkinnyPlace& at, Reader& reader,
+                                               std::byte* shared, std::byte* slots, int slot_bytes) {
+  using Unit = typename Reader::Unit;
+  constexpr int ahead = units_ahead<Format>();
+  const int units = at.end - at.begin;
+  const int tokens[1] = {min(static_cast<int>(threadIdx.x) % 32 / 4, job.tokens - 1) * job.x_pitch};
+  for (int i = 0; i < ahead; ++i) {
+    const int unit = at.turn + i % job.steps * at.turns;
+    if (unit < units) fetch_own_x<T, Unit::columns>(job, slots + i * slot_bytes + Unit::slot_bytes, at.begin + unit);
+  }
+  close_fetches();
+  wait_for_fetches<0>();
+  float* sums_now = reinterpret_cast<float*>(shared);
+  float* sums_then = sums_now + sums_floats(1);
+  int slot = 0;
+  for (int tile = at.tile; tile < job.tiles_end[job.parts - 1]; tile += at.tile_step) {
+    float sums[1][4] = {};
+    for (int step = 0; step < job.steps; ++step) {
+      wait_for_fetches<ahead - 1>();
+      __syncwarp();
+      std::byte* const data = slots + slot * slot_bytes;
+      if (at.turn + step * at.turns < units) {
+        Unit unit;
+        unit.take(data, threadIdx.x % 32);
+#pragma unroll
+        for (int part = 0; part < Unit::parts; ++part)
+          use<Format, T, 1>(sums, unit, part, data + Unit::slot_bytes, tokens);
+      }
+      __syncwarp();  // all lanes have read x
+      const int next = reader.next();
+      if (next >= 0) fetch_own_x<T, Unit::columns>(job, data + Unit::slot_bytes, next);
+      reader.fetch_next(data);
+      close_fetches();
+      slot = slot + 1 == ahead ? 0 : slot + 1;
+    }
+    if (at.turns == 1 && at.ranks == 1) {
+      finish_rows<T>(job, sums[0], sums_now, tile);
+      continue;
+    }
+    finish_tile<T, 1>(job, sums, sums_now, tile, at.rank, at.ranks);
+    float* const next_sums = sums_then;
+    sums_then = sums_now;
+    sums_now = next_sums;
+  }
+}
+
+/// The block together: x comes in chunks of columns.
+template <typename Format, typename T, int TokenTiles, typename Reader>
+__device__ __forceinline__ void multiply_together(const SkinnyJob& job, const SkinnyPlace& at, Reader& reader,
+                                                  std::byte* shared, std::byte* slots) {
+  using Unit = typename Reader::Unit;
+  constexpr int ahead = units_ahead<Format>();
+  std::byte* const x = shared + sums_bytes(TokenTiles) + skinny_warps * ahead * Unit::slot_bytes;
+  const int buffer_bytes = job.tokens * job.x_pitch;
+  const int chunk_columns = job.chunk_steps * at.turns * Unit::columns;
+  int tokens[TokenTiles];
+#pragma unroll
+  for (int n = 0; n < TokenTiles; ++n) {
+    tokens[n] = min(8 * n + static_cast<int>(threadIdx.x) % 32 / 4, job.tokens - 1) * job.x_pitch;
+  }
+  stage_x<T>(job, x, at.begin * Unit::columns, chunk_columns);
+  close_fetches();
+  wait_for_fetches<0>();
+  __syncthreads();
+
+  int buffer = 0;
+  int slot = 0;
+  int groups = ahead;  // since this buffer of x was fetched
+  float* block_sums = reinterpret_cast<float*>(shared);
+  float* other_sums = block_sums + (sums_buffers(TokenTiles) - 1) * sums_floats(TokenTiles);
+  for (int tile = at.tile; tile < job.tiles_end[job.parts - 1]; tile += at.tile_step) {
+    float sums[TokenTiles][4] = {};
+    for (int step = 0; step < job.steps;) {
+      const int last = min(job.steps, step + job.chunk_steps);
+      if (job.x_buffers == 2) {
+        if (groups >= ahead)
+          wait_for_fetches<ahead - 1>();
+        else
+          wait_for_fetches<0>();
+        __syncthreads();  // this buffer is there, and the other one is free
+        const int next = last == job.steps ? 0 : last;
+        stage_x<T>(job, x + (buffer ^ 1) * buffer_bytes, (at.begin + next * at.turns) * Unit::columns, chunk_columns);
+      }
+      groups = last - step;
+      const std::byte* columns = x + buffer * buffer_bytes + at.turn * Unit::columns * 2;
+      for (; step < last; ++step) {
+        wait_for_fetches<ahead - 1>();
+        if (at.turn + step * at.turns < at.end - at.begin) {
+          Unit unit;
+          unit.take(slots + slot, threadIdx.x % 32);
+#pragma unroll
+          for (int part = 0; part < Unit::parts; ++part) use<Format, T, TokenTiles>(sums, unit, part, columns, tokens);
+        }
+        reader.fetch_next(slots + slot);
+        close_fetches();
+        slot = slot + Unit::slot_bytes == ahead * Unit::slot_bytes ? 0 : slot + Unit::slot_bytes;
+        columns += at.turns * Unit::columns * 2;
+      }
+      if (job.x_buffers == 2) buffer ^= 1;
+    }
+    finish_tile<T, TokenTiles>(job, sums, block_sums, tile, at.rank, at.ranks);
+    float* const next_sums = other_sums;
+    other_sums = block_sums;
+    block_sums = next_sums;
+  }
+}
+
 template <typename Format, typename T, int TokenTiles>
 __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles))
     skinny(const __grid_constant__ SkinnyJob job, int ranks) {
@@ -299,69 +457,22 @@ __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles
   const int tile_step = gridDim.x / ranks;
   const int begin = rank * job.share;
   const int end = min(begin + job.share, (job.cols + Unit::columns - 1) / Unit::columns);
-  std::byte* const slots = shared + sums_bytes(TokenTiles) + threadIdx.x / 32 * (ahead * Unit::slot_bytes);
+  const int slot_bytes = Unit::slot_bytes + (job.x_buffers == 0 ? job.tokens * job.x_pitch : 0);
+  std::byte* const slots = shared + sums_bytes(TokenTiles) + threadIdx.x / 32 * (ahead * slot_bytes);
   Reader reader(job, first_tile, tile_step, begin + turn, turns, end - begin - turn);
 #pragma unroll
   for (int i = 0; i < ahead; ++i) {
-    reader.fetch_next(slots + i * Unit::slot_bytes);
+    reader.fetch_next(slots + i * slot_bytes);
     close_fetches();
   }
   prefetch_tile<Format>(job, first_tile, begin + ahead * turns, end);
 
   wait_for_previous();
-  std::byte* const x = shared + sums_bytes(TokenTiles) + skinny_warps * ahead * Unit::slot_bytes;
-  const int buffer_bytes = job.tokens * job.x_pitch;
-  const int chunk_columns = job.chunk_steps * turns * Unit::columns;
-  int tokens[TokenTiles];
-#pragma unroll
-  for (int n = 0; n < TokenTiles; ++n) {
-    tokens[n] = min(8 * n + static_cast<int>(threadIdx.x) % 32 / 4, job.tokens - 1) * job.x_pitch;
+  const SkinnyPlace place{first_tile, tile_step, begin, end, turn, turns, rank, ranks};
+  if constexpr (TokenTiles == 1) {
+    if (job.x_buffers == 0) return multiply_alone<Format, T>(job, place, reader, shared, slots, slot_bytes);
   }
-  stage_x<T>(job, x, begin * Unit::columns, chunk_columns);
-  close_fetches();
-  wait_for_fetches<0>();
-  __syncthreads();
-
-  int buffer = 0;
-  int slot = 0;
-  int groups = ahead;  // since this buffer of x was fetched
-  float* block_sums = reinterpret_cast<float*>(shared);
-  float* other_sums = block_sums + (sums_buffers(TokenTiles) - 1) * sums_floats(TokenTiles);
-  for (int tile = first_tile; tile < job.tiles_end[job.parts - 1]; tile += tile_step) {
-    float sums[TokenTiles][4] = {};
-    for (int step = 0; step < job.steps;) {
-      const int last = min(job.steps, step + job.chunk_steps);
-      if (job.x_buffers == 2) {
-        if (groups >= ahead)
-          wait_for_fetches<ahead - 1>();
-        else
-          wait_for_fetches<0>();
-        __syncthreads();  // this buffer is there, and the other one is free
-        const int next = last == job.steps ? 0 : last;
-        stage_x<T>(job, x + (buffer ^ 1) * buffer_bytes, (begin + next * turns) * Unit::columns, chunk_columns);
-      }
-      groups = last - step;
-      const std::byte* at = x + buffer * buffer_bytes + turn * Unit::columns * 2;
-      for (; step < last; ++step) {
-        wait_for_fetches<ahead - 1>();
-        if (turn + step * turns < end - begin) {
-          Unit unit;
-          unit.take(slots + slot, threadIdx.x % 32);
-#pragma unroll
-          for (int part = 0; part < Unit::parts; ++part) use<Format, T, TokenTiles>(sums, unit, part, at, tokens);
-        }
-        reader.fetch_next(slots + slot);
-        close_fetches();
-        slot = slot + Unit::slot_bytes == ahead * Unit::slot_bytes ? 0 : slot + Unit::slot_bytes;
-        at += turns * Unit::columns * 2;
-      }
-      if (job.x_buffers == 2) buffer ^= 1;
-    }
-    finish_tile<T, TokenTiles>(job, sums, block_sums, tile, rank, ranks);
-    float* const next_sums = other_sums;
-    other_sums = block_sums;
-    block_sums = next_sums;
-  }
+  multiply_together<Format, T, TokenTiles>(job, place, reader, shared, slots);
 }
 
 template <typename Format, typename T, int TokenTiles>

@@ -35,8 +35,10 @@ inline constexpr int sums_pitch = 18;  // floats between tokens: at most two lan
 constexpr int sums_buffers(int tiles) { return tiles == 1 ? 2 : 1; }
 constexpr int sums_floats(int tiles) { return skinny_warps * 8 * tiles * sums_pitch; }
 constexpr int sums_bytes(int tiles) { return sums_buffers(tiles) * sums_floats(tiles) * 4; }
-/// Blocks that an SM holds.
-constexpr int skinny_residents(int tiles) { return tiles <= 2 ? 3 : 2; }
+/// Blocks that an SM can hold. Twice as many as a launch has there, so that the next kernel's blocks find room beside
+/// them and fetch their first units meanwhile.
+constexpr int skinny_residents(int tiles) { return tiles == 1 ? 4 : tiles == 2 ? 3 : 2; }
+inline constexpr int skinny_blocks = 2;  // of a launch on each SM
 
 /// y[token][first_row[p] + r] = sum over columns of part p's row r times x[token], times scale, plus bias.
 struct SkinnyJob {
@@ -52,7 +54,7 @@ struct SkinnyJob {
   int32_t steps;        // of each warp in a tile: its units
   int32_t chunk_steps;  // steps whose x is in shared memory at once
   int32_t x_pitch;      // bytes between tokens there
-  int32_t x_buffers;    // 1 when all of x is there
+  int32_t x_buffers;    // 1 when all of x is there, 0 when each warp has its own part of x beside its units
   bool x_aligned;       // to 16 bytes, every token
   bool accumulate;
   const void* x;
