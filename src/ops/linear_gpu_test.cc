@@ -302,5 +302,21 @@ TEST(LinearOnGpu, SpreadsLargeMatricesOverTheGpu) {
   testing_on_gpu() = false;
 }
 
+/// Several tiles for each block, of more columns than shared memory holds of x.
+TEST(LinearOnGpu, TakesTileAfterTile) {
+  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  testing_on_gpu() = true;
+  for (const FormatId format : {FormatId::bf16, FormatId::q4_k, FormatId::q8_0}) {
+    const RandomWeight w = random_weight(format, 20000, 1536, 2);
+    for (const int tokens : {1, 3, 8}) {
+      for (const bool invariant : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << format_info(format).name << ", " << tokens << " tokens, " << invariant);
+        expect_right({.parts = {&w}, .result = Dtype::f32, .tokens = tokens, .invariant = invariant});
+      }
+    }
+  }
+  testing_on_gpu() = false;
+}
+
 }  // namespace
 }  // namespace quern
