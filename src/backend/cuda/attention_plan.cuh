@@ -4,6 +4,7 @@
 // partial sums, which the last of its blocks merges in ascending order.
 #pragma once
 
+#include "backend/cuda/attention_shares.cuh"
 #include "backend/cuda/attention_tile.cuh"
 
 namespace quern::cuda {
@@ -56,8 +57,7 @@ struct Piece {
 
 /// The share of one block. `step`: how many quanta are done at once, at most.
 struct Share {
-  int64_t blocks = 0;  // that have a share, of at least 1
-  int64_t total = 0;   // quanta of all lanes
+  EvenShares shares;  // of the quanta of all lanes; of at least one
   int64_t begin = 0;
   int64_t end = 0;
   int step = 0;
@@ -65,8 +65,6 @@ struct Share {
   int short_rows = 0;
   bool cuts = true;  // else a lane is all of the block's in whose share it begins
 
-  /// The block that quantum `at` is in the share of.
-  __device__ __forceinline__ int owner(int64_t at) const { return static_cast<int>(((at + 1) * blocks - 1) / total); }
   /// Takes the next piece of this share, if there is one.
   __device__ bool advance(Piece& piece, const AttentionCall& call) const {
     if (piece.end < piece.share_end) {
@@ -117,15 +115,16 @@ __device__ inline bool begin_share(Share& share, Piece& piece, const AttentionCa
   }
   if (threadIdx.x % 32 == 31) warp_quanta[threadIdx.x / 32] = until;
   __syncthreads();
+  int64_t total = 0;
   for (int warp = 0; warp < plan_warps; ++warp) {
     if (warp < threadIdx.x / 32) until += warp_quanta[warp];
-    share.total += warp_quanta[warp];
+    total += warp_quanta[warp];
   }
-  share.blocks = min(int64_t{gridDim.x}, share.total);
-  if (blockIdx.x >= share.blocks) return false;
-  share.begin = share.total * blockIdx.x / share.blocks;
-  share.end = share.total * (blockIdx.x + 1) / share.blocks;
-  share.cuts = share.total <= cut_below;
+  if (blockIdx.x >= total) return false;
+  share.shares = EvenShares(total, static_cast<int>(min(int64_t{gridDim.x}, total)));
+  share.begin = share.shares.begin(blockIdx.x);
+  share.end = share.shares.begin(blockIdx.x + 1);
+  share.cuts = total <= cut_below;
   int64_t at = until - mine;
   if (share.begin >= at && share.begin < until) {
     int segment = first;
@@ -136,8 +135,7 @@ __device__ inline bool begin_share(Share& share, Piece& piece, const AttentionCa
   __syncthreads();
   piece.segment = found_segment;
   piece.span = span_of(call, piece.segment, share.quantum, share.short_rows);
-  const int64_t offset = share.begin - found_at;
-  piece.lane = static_cast<int>(offset / piece.span.quanta);
+  piece.lane = static_cast<int>(share.begin - found_at) / piece.span.quanta;
   piece.lane_at = found_at + int64_t{piece.lane} * piece.span.quanta;
   const int from = static_cast<int>(share.begin - piece.lane_at);
   share.enter(piece, from);

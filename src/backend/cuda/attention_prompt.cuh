@@ -26,20 +26,47 @@ struct PromptShape {
   static constexpr int panel_bytes = block * 128;
   static constexpr int tile_bytes = panels * panel_bytes;  // of keys or values
   static constexpr int alignment = 1024;
-  static constexpr int shared_bytes =
-      2 * alignment + query_stages * query_bytes + 2 * stages * tile_bytes;  // barriers, and room to align
+  static constexpr int header_bytes = 4096;  // barriers, briefs, what rows see
+  static constexpr int shared_bytes = alignment + header_bytes + query_stages * query_bytes + 2 * stages * tile_bytes;
 
   static constexpr int slot_floats = groups * 128 * (dims / 2 + 4);
 };
 
 #ifdef __CUDACC__
+/// What the computing warpgroups are told of a passage.
+struct Brief {
+  int any;      // else there are no more
+  int quantum;  // the quanta to do
+  int end_quantum;
+  int first;        // keys that some row sees
+  int last;         // position of the segment's last token
+  int first_token;  // of the segment
+  int head;         // kv head
+  int first_row;    // of the segment's query rows
+  int rows;         // that the segment has
+  int begins;       // the lane begins here
+  int first_owner;  // blocks that have a share of the lane
+  int owners;
+};
+
 /// Parts of a block's shared memory, and which of them is used for the n-th time.
 template <typename Shape>
 struct PromptMemory {
+  std::byte* header;
   unsigned base;
 
-  __device__ explicit PromptMemory(const std::byte* memory)
-      : base((shared_address(memory) + Shape::alignment - 1) / Shape::alignment * Shape::alignment) {}
+  __device__ explicit PromptMemory(std::byte* memory) {
+    const unsigned begin = shared_address(memory);
+    base = (begin + Shape::alignment - 1) / Shape::alignment * Shape::alignment;
+    header = memory + (base - begin);
+  }
+
+  /// A brief is used for longer than a stage of queries.
+  __device__ Brief& brief(int n) const { return reinterpret_cast<Brief*>(header + 256)[n % 4]; }
+  __device__ RowSight* sights(int n) const {
+    return reinterpret_cast<RowSight*>(header + 1024) + n % Shape::query_stages * prompt_rows;
+  }
+  __device__ int64_t* row_begins() const { return reinterpret_cast<int64_t*>(header + 3072); }
 
   __device__ unsigned barrier(int number) const { return base + 8 * number; }
   __device__ unsigned keys_there(int n) const { return barrier(n % Shape::stages); }
@@ -50,10 +77,11 @@ struct PromptMemory {
   __device__ unsigned queries_done(int n) const { return barrier(4 * Shape::stages + 2 + n % Shape::query_stages); }
 
   __device__ unsigned queries(int n) const {
-    return base + Shape::alignment + n % Shape::query_stages * Shape::query_bytes;
+    return base + Shape::header_bytes + n % Shape::query_stages * Shape::query_bytes;
   }
   __device__ unsigned keys(int n) const {
-    return base + Shape::alignment + Shape::query_stages * Shape::query_bytes + n % Shape::stages * Shape::tile_bytes;
+    return base + Shape::header_bytes + Shape::query_stages * Shape::query_bytes +
+           n % Shape::stages * Shape::tile_bytes;
   }
   __device__ unsigned values(int n) const { return keys(n) + Shape::stages * Shape::tile_bytes; }
 
@@ -119,31 +147,65 @@ __device__ void bring_pages(const PromptMemory<Shape>& memory, const AttentionCa
   } while (share.advance(passage, call));
 }
 
-/// Some warps: bring the query rows of all passages of a share into shared memory.
+__device__ inline void write_brief(Brief& brief, const PromptShare& share, const Passage& passage) {
+  brief.any = 1;
+  brief.quantum = passage.quantum;
+  brief.end_quantum = passage.end_quantum;
+  brief.first = passage.first;
+  brief.last = passage.prompt.last;
+  brief.first_token = passage.prompt.begin;
+  brief.head = passage.head;
+  brief.first_row = passage.first_row();
+  brief.rows = passage.prompt.rows;
+  brief.begins = passage.begins ? 1 : 0;
+  brief.owners = 1;
+  if (passage.whole()) return;
+  brief.first_owner = share.shares.owner(passage.lane_at);
+  brief.owners = share.shares.owner(passage.lane_at + passage.lane_cost - 1) - brief.first_owner + 1;
+}
+
+/// Some warps: bring the query rows of all passages of a share into shared memory, and what the rows see.
 template <typename T, typename Shape>
 __device__ void bring_queries(const PromptMemory<Shape>& memory, const AttentionCall& call, const PromptShare& share,
                               Passage passage, int thread) {
   constexpr int row_chunks = Shape::dims / chunk_dims;
+  constexpr int barrier = 5;  // of these warps
   int n = 0;
-  do {
+  for (bool more = true; more; ++n) {
     wait_for(memory.queries_done(n), PromptMemory<Shape>::parity(n, Shape::query_stages) ^ 1);
+    if (thread == 0) write_brief(memory.brief(n), share, passage);
+    for (int row = thread; row < prompt_rows; row += Shape::loaders) {
+      const int number = passage.first_row() + row;
+      RowSight sight{0, 1 << 30};  // nobody's: never written
+      int64_t begin = -1;
+      if (number < passage.prompt.rows) {
+        const int position = call.spans.positions[passage.prompt.begin + number / call.group];
+        sight = {call.sight.first_key(position), call.sight.end_key(position, passage.prompt.last)};
+        begin = row_begin(call, passage.prompt.begin, passage.head, number, call.q_stride);
+      }
+      memory.sights(n)[row] = sight;
+      memory.row_begins()[row] = begin;
+    }
+    sync_threads(barrier, Shape::loaders);
+#pragma unroll 4
     for (int i = thread; i < prompt_rows * row_chunks; i += Shape::loaders) {
       const int row = i / row_chunks;
       const int chunk = i % row_chunks;
-      const int number = passage.first_row() + row;
-      const bool real = number < passage.prompt.rows;
-      const int64_t token = passage.prompt.begin + number / call.group;
-      const int head = passage.head * call.group + number % call.group;
-      const int64_t at = real ? token * call.q_stride + head * Shape::dims + chunk * chunk_dims : 0;
+      const int64_t begin = memory.row_begins()[row];
       const unsigned to = chunk / 8 * Shape::query_panel_bytes + row * 128 + (chunk % 8 ^ row % 8) * 16;
-      copy_chunk(memory.queries(n) + to, static_cast<const T*>(call.q) + at, real);
+      copy_chunk(memory.queries(n) + to, static_cast<const T*>(call.q) + max(begin, int64_t{0}) + chunk * chunk_dims,
+                 begin >= 0);
     }
     end_copies();
+    more = share.advance(passage, call);
     wait_for_copies<0>();
     show_stores();
+    sync_threads(barrier, Shape::loaders);
     arrive(memory.queries_there(n));
-    ++n;
-  } while (share.advance(passage, call));
+  }
+  wait_for(memory.queries_done(n), PromptMemory<Shape>::parity(n, Shape::query_stages) ^ 1);
+  if (thread == 0) memory.brief(n).any = 0;
+  arrive(memory.queries_there(n));
 }
 
 /// A warpgroup that computes 64 rows of every tile. A thread has rows g = lane / 4 and g + 8 of its warp's sixteen, and
@@ -151,34 +213,32 @@ __device__ void bring_queries(const PromptMemory<Shape>& memory, const Attention
 template <typename T, typename Shape>
 class PromptGroup {
  public:
-  __device__ PromptGroup(const PromptMemory<Shape>& memory, const SplitCall& split, const PromptShare& share)
-      : memory_(memory), split_(split), call_(split.call), share_(share) {
+  __device__ PromptGroup(const PromptMemory<Shape>& memory, const SplitCall& split)
+      : memory_(memory), split_(split), call_(split.call) {
     group_ = threadIdx.x / 128 - 1;
     thread_ = threadIdx.x % 128;
   }
 
-  __device__ void run(Passage passage) {
+  __device__ void run() {
+    if (group_ == 1) pass_turn();  // the first is the other's
     int n = 0;
-    bool more = true;
-    for (int passages = 0; more; ++passages) {
-      look(passage);
+    for (int passages = 0;; ++passages) {
       wait_for(memory_.queries_there(passages), PromptMemory<Shape>::parity(passages, Shape::query_stages));
-      n = attend(passage, passages, n);
+      const Brief& brief = memory_.brief(passages);
+      if (brief.any == 0) return;
+      look(memory_.sights(passages));
+      n = attend(brief, passages, n);
 #pragma unroll
       for (float& sum : total_) {
         sum += __shfl_xor_sync(all_lanes, sum, 1);
         sum += __shfl_xor_sync(all_lanes, sum, 2);
       }
-      if (passage.whole()) {
-        write(passage);
-      } else {
-        save(slot(2 * blockIdx.x + (passage.begins ? 1 : 0)));
-        if (arrived_last(passage)) {
-          merge(passage);
-          write(passage);
-        }
+      if (brief.owners > 1) {
+        save(slot(2 * blockIdx.x + brief.begins));
+        if (!arrived_last(brief)) continue;
+        merge(brief);
       }
-      more = share_.advance(passage, call_);
+      write(brief);
     }
   }
 
@@ -186,6 +246,7 @@ class PromptGroup {
   static constexpr int dims = Shape::dims;
   static constexpr int block = Shape::block;
   static constexpr int columns = dims < 128 ? dims : 128;  // of one product
+  static constexpr int first_turn = 3;                     // barriers: 1 and 2 are of each warpgroup alone
   static constexpr int parts = dims / columns;
 
   __device__ __forceinline__ int row_of(int half) const {
@@ -193,24 +254,15 @@ class PromptGroup {
   }
 
   /// What the thread's rows see, and sums of nothing.
-  __device__ __forceinline__ void look(const Passage& passage) {
-    int lowest = 1 << 30;
-    int highest = 0;
+  __device__ __forceinline__ void look(const RowSight* sights) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int number = passage.first_row() + row_of(half);
-      rows_[half] = {0, 1 << 30};  // nobody's: never written
-      if (number < passage.prompt.rows) {
-        const int position = call_.spans.positions[passage.prompt.begin + number / call_.group];
-        rows_[half] = {call_.sight.first_key(position), call_.sight.end_key(position, passage.prompt.last)};
-      }
-      lowest = min(lowest, rows_[half].end);
-      highest = max(highest, rows_[half].first);
+      rows_[half] = sights[row_of(half)];
       maximum_[half] = -INFINITY;
       total_[half] = 0.0F;
     }
-    lowest_end_ = __reduce_min_sync(all_lanes, lowest);
-    highest_first_ = __reduce_max_sync(all_lanes, highest);
+    lowest_end_ = __reduce_min_sync(all_lanes, min(rows_[0].end, rows_[1].end));
+    highest_first_ = __reduce_max_sync(all_lanes, max(rows_[0].first, rows_[1].first));
 #pragma unroll
     for (auto& part : sums_) {
 #pragma unroll
@@ -219,9 +271,13 @@ class PromptGroup {
   }
 
   /// Adds all quanta of a passage, of which `n` is the first this block sees; returns the number after the last.
-  __device__ __forceinline__ int attend(const Passage& passage, int passages, int n) {
+  __device__ __forceinline__ int attend(const Brief& brief, int passages, int n) {
     const unsigned queries = memory_.queries(passages);
-    if (passage.quantum == passage.end_quantum) {
+    const int first_quantum = brief.quantum;
+    const int end_quantum = brief.end_quantum;
+    const int real_from = brief.first / unit_keys * unit_keys;
+    const int real_to = brief.last + 1;
+    if (first_quantum == end_quantum) {
       release(memory_.queries_done(passages));
       return n;
     }
@@ -232,14 +288,16 @@ class PromptGroup {
       multiply_keys(scores, queries, n);
       wait_for_products<0>();
       release(memory_.keys_done(n));
-      soften(scores, rescale, passage.quantum * block);
+      soften(scores, rescale, first_quantum * block);
       pack_weights(weights, scores);
     }
-    for (int quantum = passage.quantum + 1; quantum < passage.end_quantum; ++quantum) {
+    for (int quantum = first_quantum + 1; quantum < end_quantum; ++quantum) {
       ++n;
       float scores[block / 2];
+      take_turn();
       multiply_keys(scores, queries, n);
-      add_values(passage, quantum - 1, n - 1, weights);
+      add_values(real_from - (quantum - 1) * block, real_to - (quantum - 1) * block, n - 1, weights);
+      pass_turn();
       wait_for_products<1>();
       release(memory_.keys_done(n));
       soften(scores, rescale, quantum * block);
@@ -253,7 +311,7 @@ class PromptGroup {
       pack_weights(weights, scores);
     }
     release(memory_.queries_done(passages));
-    add_values(passage, passage.end_quantum - 1, n, weights);
+    add_values(real_from - (end_quantum - 1) * block, real_to - (end_quantum - 1) * block, n, weights);
     wait_for_products<0>();
     release(memory_.values_done(n));
     return n + 1;
@@ -267,6 +325,10 @@ class PromptGroup {
       for (int j = 0; j < 4; ++j) weights[i][j] = pack<T>(scores[8 * i + 2 * j], scores[8 * i + 2 * j + 1]);
     }
   }
+
+  // The two warpgroups start their products in turns: while one softens scores, the other multiplies.
+  __device__ __forceinline__ void take_turn() const { sync_threads(first_turn + group_, 256); }
+  __device__ __forceinline__ void pass_turn() const { arrive_threads(first_turn + (group_ ^ 1), 256); }
 
   __device__ __forceinline__ void release(unsigned barrier) const {
     if (thread_ % 32 == 0) arrive(barrier);
@@ -288,13 +350,11 @@ class PromptGroup {
     end_products();
   }
 
-  /// Starts sums += weights * values.
-  __device__ __forceinline__ void add_values(const Passage& passage, int quantum, int n,
+  /// Starts sums += weights * values, of which those in rows [real_from, real_to) exist.
+  __device__ __forceinline__ void add_values(int real_from, int real_to, int n,
                                              const unsigned (&weights)[block / 16][4]) {
     wait_for(memory_.values_there(n), PromptMemory<Shape>::parity(n, Shape::stages));
     const unsigned values = memory_.values(n);
-    const int real_from = passage.first / unit_keys * unit_keys - quantum * block;
-    const int real_to = passage.prompt.last + 1 - quantum * block;
     if (real_from > 0 || real_to < block) clear_values(values, real_from, real_to);
     begin_products();
 #pragma unroll
@@ -386,12 +446,12 @@ class PromptGroup {
   }
 
   /// Whether the same warpgroups of all other blocks that have a share of the lane have saved their sums.
-  __device__ bool arrived_last(const Passage& passage) {
+  __device__ bool arrived_last(const Brief& brief) {
     __shared__ bool last[Shape::groups];
     sync_threads(1 + group_, 128);
     if (thread_ == 0) {
-      unsigned* const count = split_.arrivals + Shape::groups * share_.first_owner(passage) + group_;
-      last[group_] = count_arrival(count) == static_cast<unsigned>(share_.owners(passage) - 1);
+      unsigned* const count = split_.arrivals + Shape::groups * brief.first_owner + group_;
+      last[group_] = count_arrival(count) == static_cast<unsigned>(brief.owners - 1);
       if (last[group_]) *count = 0;
     }
     sync_threads(1 + group_, 128);
@@ -399,9 +459,7 @@ class PromptGroup {
   }
 
   /// The sums of all shares of a lane, in ascending order of keys.
-  __device__ void merge(const Passage& passage) {
-    const int first = share_.first_owner(passage);
-    const int count = share_.owners(passage);
+  __device__ void merge(const Brief& brief) {
     float maximum[2] = {-INFINITY, -INFINITY};
     total_[0] = total_[1] = 0.0F;
 #pragma unroll
@@ -409,8 +467,8 @@ class PromptGroup {
 #pragma unroll
       for (float& value : part) value = 0.0F;
     }
-    for (int number = 0; number < count; ++number) {
-      const float4* from = slot(number == 0 ? 2 * first + 1 : 2 * (first + number));
+    for (int number = 0; number < brief.owners; ++number) {
+      const float4* from = slot(number == 0 ? 2 * brief.first_owner + 1 : 2 * (brief.first_owner + number));
       const float4 later = __ldcg(from + dims / 8 * 128);
       const float later_maximum[2] = {later.x, later.y};
       const float later_total[2] = {later.z, later.w};
@@ -437,14 +495,13 @@ class PromptGroup {
     }
   }
 
-  __device__ __forceinline__ void write(const Passage& passage) const {
+  __device__ __forceinline__ void write(const Brief& brief) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int number = passage.first_row() + row_of(half);
-      if (number >= passage.prompt.rows) continue;
-      const int64_t token = passage.prompt.begin + number / call_.group;
-      const int head = passage.head * call_.group + number % call_.group;
-      T* const to = static_cast<T*>(call_.out) + token * call_.out_stride + head * dims + thread_ % 4 * 2;
+      const int number = brief.first_row + row_of(half);
+      if (number >= brief.rows) continue;
+      T* const to = static_cast<T*>(call_.out) +
+                    row_begin(call_, brief.first_token, brief.head, number, call_.out_stride) + thread_ % 4 * 2;
       const float factor = total_[half] > 0.0F ? 1.0F / total_[half] : 0.0F;
 #pragma unroll
       for (int i = 0; i < dims / 8; ++i) {
@@ -457,7 +514,6 @@ class PromptGroup {
   const PromptMemory<Shape>& memory_;
   const SplitCall& split_;
   const AttentionCall& call_;
-  const PromptShare& share_;
   int group_;
   int thread_;
   RowSight rows_[2];
@@ -475,12 +531,13 @@ __global__ void __launch_bounds__(Shape::threads, 1) attend_prompts(const __grid
   allow_next();
   const PromptMemory<Shape> memory(memory_begin);
   if (threadIdx.x == 0) memory.make_barriers();
-  wait_for_previous();
   PromptShare share;
   share.quantum = Shape::block;
   share.short_rows = split.short_rows;
   Passage passage;
-  if (!begin_share<Shape::threads>(share, passage, split.call)) return;
+  const bool any = begin_share<Shape::threads>(share, passage, split.call);
+  wait_for_previous();
+  if (!any) return;
   const int warp = threadIdx.x / 32;
   if (warp < 4) {
     give_registers<40>();
@@ -491,7 +548,7 @@ __global__ void __launch_bounds__(Shape::threads, 1) attend_prompts(const __grid
     }
   } else {
     take_registers<232>();
-    PromptGroup<T, Shape>(memory, split, share).run(passage);
+    PromptGroup<T, Shape>(memory, split).run();
   }
 #endif
 }

@@ -3,29 +3,32 @@
 // one row are cut into as many shares of equal cost as there are blocks. Costs have closed sums: nothing is listed.
 #pragma once
 
+#include "backend/cuda/attention_shares.cuh"
 #include "backend/cuda/attention_tile.cuh"
 
 namespace quern::cuda {
 
-inline constexpr int prompt_rows = 128;  // query rows of a tile
+inline constexpr int prompt_rows = 128;   // query rows of a tile
+inline constexpr int min_cut_quanta = 3;  // of a share; lanes are not cut into less
 
 #ifdef __CUDACC__
-/// The lanes of a segment. Tile i costs min(base + (i + 1) * slope, cap).
+/// The lanes of a segment. Tile i costs base + (i + 1) * slope; tiles from `level` on cost `cap`.
 struct Prompt {
   int begin = 0;  // first query token
   int rows = 0;   // query rows of a kv head: (token, head of the group)
   int last = -1;  // position of the last token
   int tiles = 0;
-  int64_t base = 0;
-  int64_t slope = 0;
-  int64_t cap = 0;
+  int base = 0;
+  int slope = 0;
+  int cap = 0;
+  int level = 0;
 
   /// Of tiles [0, count) of one kv head.
   __device__ __forceinline__ int64_t cost(int count) const {
-    int64_t rising = count;  // tiles whose cost is below the cap
-    if (slope > 0) rising = min(rising, max(int64_t{0}, (cap - base) / slope));
-    return rising * base + slope * (rising * (rising + 1) / 2) + (count - rising) * cap;
+    const int64_t rising = min(count, level);
+    return rising * base + slope * (rising * (rising + 1) / 2) + int64_t{count - min(count, level)} * cap;
   }
+  __device__ __forceinline__ int tile_cost(int tile) const { return tile < level ? base + (tile + 1) * slope : cap; }
 };
 
 /// Segments of at most `short_rows` query rows are not prompts.
@@ -38,15 +41,15 @@ __device__ __forceinline__ Prompt prompt_of(const AttentionCall& call, int segme
   prompt.rows = rows;
   prompt.tiles = (rows + prompt_rows - 1) / prompt_rows;
   prompt.last = last_position(call.spans, prompt.begin, end);
-  const int64_t tile_tokens = (prompt_rows + call.group - 1) / call.group;
-  const int64_t window = call.sight.window > 0 ? call.sight.window : 1 << 30;
+  const int tile_tokens = (prompt_rows + call.group - 1) / call.group;
+  const int window = call.sight.window > 0 ? call.sight.window : 1 << 28;
   if (call.sight.causal) {
     prompt.base = max(0, call.spans.positions[prompt.begin]);
     prompt.slope = tile_tokens;
     prompt.cap = window + tile_tokens;
+    prompt.level = max(0, prompt.cap - prompt.base) / tile_tokens;
   } else {
-    prompt.base = max(int64_t{1}, min(int64_t{prompt.last} + 1, 2 * window + tile_tokens));
-    prompt.cap = prompt.base;
+    prompt.cap = max(1, min(prompt.last + 1, 2 * window + tile_tokens));
   }
   return prompt;
 }
@@ -55,7 +58,7 @@ __device__ __forceinline__ Prompt prompt_of(const AttentionCall& call, int segme
 struct Passage {
   Prompt prompt;
   int64_t lane_at = 0;  // cost of all lanes before this one
-  int64_t lane_cost = 0;
+  int lane_cost = 0;
   int segment = 0;
   int head = 0;
   int tile = 0;
@@ -71,19 +74,12 @@ struct Passage {
 };
 
 struct PromptShare {
-  int64_t blocks = 0;  // that have a share, of at least 1
-  int64_t total = 0;
+  EvenShares shares;  // of the cost of all lanes
   int64_t begin = 0;
   int64_t end = 0;
   int quantum = 0;  // keys
   int short_rows = 0;
   bool cuts = true;  // else a lane is all of the block's in whose share it begins
-
-  __device__ __forceinline__ int owner(int64_t at) const { return static_cast<int>(((at + 1) * blocks - 1) / total); }
-  __device__ __forceinline__ int first_owner(const Passage& passage) const { return owner(passage.lane_at); }
-  __device__ __forceinline__ int owners(const Passage& passage) const {
-    return owner(passage.lane_at + passage.lane_cost - 1) - first_owner(passage) + 1;
-  }
 
   /// Takes the next passage of this share, if there is one.
   __device__ bool advance(Passage& passage, const AttentionCall& call) const {
@@ -104,20 +100,22 @@ struct PromptShare {
   /// The quanta of this share in the passage's lane.
   __device__ void enter(Passage& passage, const AttentionCall& call) const {
     const Prompt& prompt = passage.prompt;
-    passage.lane_cost = prompt.cost(passage.tile + 1) - prompt.cost(passage.tile);
+    passage.lane_cost = prompt.tile_cost(passage.tile);
     const int first_token = prompt.begin + passage.first_row() / call.group;
     const int last_row = min(prompt.rows, passage.first_row() + prompt_rows) - 1;
     const int last = last_position(call.spans, first_token, prompt.begin + last_row / call.group + 1);
     passage.first = call.sight.first_key(max(0, call.spans.positions[first_token]));
     passage.end = call.sight.end_key(last, prompt.last);
-    const int64_t from = max(begin, passage.lane_at) - passage.lane_at;
-    const int64_t to = cuts ? min(end - passage.lane_at, passage.lane_cost) : passage.lane_cost;
+    const int from = static_cast<int>(max(begin - passage.lane_at, int64_t{0}));
+    const int to = static_cast<int>(min(end - passage.lane_at, int64_t{passage.lane_cost}));
     passage.begins = from == 0;
-    passage.ends = to == passage.lane_cost;
+    passage.ends = !cuts || to == passage.lane_cost;
     const int quanta_at = passage.first / quantum;
-    const int64_t quanta = max(0, (passage.end + quantum - 1) / quantum - quanta_at);
-    passage.quantum = quanta_at + static_cast<int>(from * quanta / passage.lane_cost);
-    passage.end_quantum = quanta_at + static_cast<int>(to * quanta / passage.lane_cost);
+    const int quanta = max(0, (passage.end + quantum - 1) / quantum - quanta_at);
+    const float each = static_cast<float>(quanta) / static_cast<float>(passage.lane_cost);
+    const auto quanta_before = [&](int cost) { return min(quanta, static_cast<int>(static_cast<float>(cost) * each)); };
+    passage.quantum = quanta_at + quanta_before(from);
+    passage.end_quantum = quanta_at + (passage.ends ? quanta : quanta_before(to));
   }
 };
 
@@ -145,14 +143,16 @@ __device__ bool begin_share(PromptShare& share, Passage& passage, const Attentio
   }
   if (threadIdx.x % 32 == 31) warp_costs[threadIdx.x / 32] = until;
   __syncthreads();
+  int64_t total = 0;
   for (int warp = 0; warp < warps; ++warp) {
     if (warp < threadIdx.x / 32) until += warp_costs[warp];
-    share.total += warp_costs[warp];
+    total += warp_costs[warp];
   }
-  share.blocks = min(int64_t{gridDim.x}, share.total);
-  if (blockIdx.x >= share.blocks) return false;
-  share.begin = share.total * blockIdx.x / share.blocks;
-  share.end = share.total * (blockIdx.x + 1) / share.blocks;
+  if (blockIdx.x >= total) return false;
+  share.shares = EvenShares(total, static_cast<int>(min(int64_t{gridDim.x}, total)));
+  share.begin = share.shares.begin(blockIdx.x);
+  share.end = share.shares.begin(blockIdx.x + 1);
+  share.cuts = share.cuts && share.shares.quotient >= min_cut_quanta * share.quantum;
   int64_t at = until - mine;
   if (share.begin >= at && share.begin < until) {
     int segment = first;

@@ -31,13 +31,6 @@ struct SplitShape {
 };
 
 #ifdef __CUDACC__
-/// Where a query row of a kv head begins in a tensor of this stride.
-__device__ __forceinline__ int64_t row_begin(const AttentionCall& call, int first_token, int kv_head, int row,
-                                             int64_t stride) {
-  const int64_t token = first_token + row / call.group;
-  return token * stride + (kv_head * call.group + row % call.group) * call.pages.head_dim;
-}
-
 /// The sums of one row as a warp holds them for merging: four columns for each lane.
 template <int dims>
 struct RowPart {
@@ -432,7 +425,8 @@ class SplitBlock {
       for (int row = 0; row < piece.rows(); row += Shape::merge_rows) merge_warps(piece, row);
     }
     if (piece.whole() || piece.end < piece.share_end) return;
-    if (arrived_last(piece)) merge_partials(piece);
+    Owners owners;
+    if (arrived_last(piece, owners)) merge_partials(piece, owners);
   }
 
   /// Writes this warp's sums of rows [first, first + count) with `stride` floats between rows.
@@ -481,24 +475,30 @@ class SplitBlock {
     __syncthreads();
   }
 
+  /// The blocks that have a share of a lane.
+  struct Owners {
+    int first;
+    int count;
+  };
+
   /// Whether all other blocks that have a share of the piece's lane have saved their sums.
-  __device__ bool arrived_last(const Piece& piece) {
+  __device__ bool arrived_last(const Piece& piece, Owners& owners) {
+    __shared__ Owners found;
     __shared__ bool last;
     __syncthreads();
     if (threadIdx.x == 0) {
-      const int first = share_.owner(piece.lane_at);
-      const int blocks = share_.owner(piece.lane_at + piece.span.quanta - 1) - first + 1;
-      last = count_arrival(split_.arrivals + first) == static_cast<unsigned>(blocks - 1);
-      if (last) split_.arrivals[first] = 0;
+      found.first = share_.shares.owner(piece.lane_at);
+      found.count = share_.shares.owner(piece.lane_at + piece.span.quanta - 1) - found.first + 1;
+      last = count_arrival(split_.arrivals + found.first) == static_cast<unsigned>(found.count - 1);
+      if (last) split_.arrivals[found.first] = 0;
     }
     __syncthreads();
+    owners = found;
     return last;
   }
 
-  __device__ void merge_partials(const Piece& piece) {
-    const int first = share_.owner(piece.lane_at);
-    const int blocks = share_.owner(piece.lane_at + piece.span.quanta - 1) - first + 1;
-    const int64_t count = Shape::invariant ? int64_t{piece.span.quanta} * plan_warps : blocks;
+  __device__ void merge_partials(const Piece& piece, const Owners& owners) {
+    const int64_t count = Shape::invariant ? int64_t{piece.span.quanta} * plan_warps : owners.count;
     for (int row = threadIdx.x / 32; row < piece.rows(); row += plan_warps) {
       Part part;
 #pragma unroll 8
@@ -507,7 +507,7 @@ class SplitBlock {
         if (Shape::invariant) {
           from = slot(piece.lane_at * plan_warps + i);
         } else {
-          from = slot(i == 0 ? 2 * first + 1 : 2 * (first + i));
+          from = slot(i == 0 ? 2 * owners.first + 1 : 2 * (owners.first + i));
         }
         Part later;
         later.load_global(from + row * dims, slot_sums(from, row));

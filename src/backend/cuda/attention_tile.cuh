@@ -106,6 +106,13 @@ struct Rescale {
   }
 };
 
+/// Where a query row of a kv head begins in a tensor of this stride.
+__device__ __forceinline__ int64_t row_begin(const AttentionCall& call, int first_token, int kv_head, int row,
+                                             int64_t stride) {
+  const int64_t token = first_token + row / call.group;
+  return token * stride + (kv_head * call.group + row % call.group) * call.pages.head_dim;
+}
+
 /// Keys [first, end) that a row sees.
 struct RowSight {
   int first;
