@@ -1,6 +1,8 @@
 // Attention of half floats on a GPU, against a double reference over what the pages and queries hold.
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "formats/half.h"
 #include "ops/attention.h"
@@ -94,15 +96,15 @@ using Row = std::vector<uint16_t>;
 /// Sequences in pages that are scattered over a pool full of NaNs, and the results of their tokens.
 class Fixture {
  public:
-  Fixture(const Shape& shape, std::vector<int32_t> lengths, bool batch_invariant, int32_t padding = 8)
-      : shape_(shape), padding_(padding), invariant_(batch_invariant), device_(1, 128 << 20) {
+  Fixture(const Shape& shape, std::vector<int32_t> lengths, int32_t padding = 8)
+      : shape_(shape), padding_(padding), device_(1, 128 << 20) {
     const auto sequences = static_cast<int32_t>(lengths.size());
     for (int32_t i = 0; i < sequences; ++i) {
       const auto seed = static_cast<uint32_t>(10 * i);
       const int32_t length = lengths[static_cast<size_t>(i)];
-      q_.push_back(TestMatrix::random(length, shape.heads * shape.head_dim, seed + 1));
-      k_.push_back(TestMatrix::random(length, shape.kv_heads * shape.head_dim, seed + 2));
-      v_.push_back(TestMatrix::random(length, shape.kv_heads * shape.head_dim, seed + 3));
+      q_.push_back(random(length, shape.heads * shape.head_dim, seed + 1));
+      k_.push_back(random(length, shape.kv_heads * shape.head_dim, seed + 2));
+      v_.push_back(random(length, shape.kv_heads * shape.head_dim, seed + 3));
       results_.emplace_back(static_cast<size_t>(length));
     }
     const int32_t pages = *std::max_element(lengths.begin(), lengths.end()) / shape.page_tokens + 2;
@@ -125,9 +127,13 @@ class Fixture {
       kv_.k_scale = Tensor::dense(reinterpret_cast<std::byte*>(scales_.data()), Dtype::f32, head + 1);
       kv_.v_scale = kv_.k_scale;
     }
+    for (const Matrix& k : k_) kept_k_.push_back(kept(k));
+    for (const Matrix& v : v_) kept_v_.push_back(kept(v));
     params_ = {shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.head_dim)), shape.softcap, shape.window,
                shape.causal};
   }
+
+  void set_invariant(bool batch_invariant) { invariant_ = batch_invariant; }
 
   /// One step over `chunks`.
   void step(const std::vector<Chunk>& chunks) {
@@ -167,60 +173,89 @@ class Fixture {
     const double tolerance = shape_.activations == Dtype::f16 && shape_.pages != Dtype::bf16 ? 4e-3 : 1.2e-2;
     const Row& row = results_[static_cast<size_t>(sequence)][static_cast<size_t>(token)];
     ASSERT_FALSE(row.empty());
-    for (int32_t head = 0; head < shape_.heads; ++head) {
-      const std::vector<double> expected = reference(sequence, token, head);
-      for (int32_t i = 0; i < shape_.head_dim; ++i) {
-        const double result = from_half(shape_.activations, row[static_cast<size_t>(head * shape_.head_dim + i)]);
-        const double wanted = expected[static_cast<size_t>(i)];
-        ASSERT_NEAR(result, wanted, tolerance * std::max(0.25, std::abs(wanted)))
-            << "sequence " << sequence << " token " << token << " head " << head << " dim " << i;
-      }
+    const std::vector<double>& expected = reference(sequence, token);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(from_half(shape_.activations, row[i]), expected[i], tolerance * std::max(0.25, std::abs(expected[i])))
+          << "sequence " << sequence << " token " << token << " value " << i;
     }
   }
 
  private:
-  HalfMatrix gather(std::vector<TestMatrix>& from, const std::vector<Chunk>& chunks, int32_t tokens) {
-    HalfMatrix result(shape_.activations, tokens, from[0].cols(), padding_);
+  /// [rows, cols] values.
+  struct Matrix {
+    int32_t cols = 0;
+    std::vector<double> values;
+    const double* row(int32_t i) const { return values.data() + int64_t{i} * cols; }
+  };
+
+  /// Random numbers that activations can hold.
+  Matrix random(int32_t rows, int32_t cols, uint32_t seed) const {
+    Matrix result{cols, std::vector<double>(static_cast<size_t>(rows * cols))};
+    std::mt19937 generator(seed);
+    std::normal_distribution<float> normal;
+    for (double& value : result.values) {
+      value = stored(shape_.activations, static_cast<double>(normal(generator)));
+    }
+    return result;
+  }
+
+  /// What pages hold of keys or values.
+  Matrix kept(Matrix x) const {
+    for (size_t i = 0; i < x.values.size(); ++i) {
+      double& value = x.values[i];
+      if (shape_.pages != Dtype::f8) {
+        value = stored(shape_.pages, value);
+        continue;
+      }
+      const float scale = scales_[i % static_cast<size_t>(x.cols) / static_cast<size_t>(shape_.head_dim)];
+      const uint8_t bits = f32_to_e4m3(static_cast<float>(value) * (1.0F / scale));
+      value = static_cast<double>(e4m3_to_f32(bits)) * static_cast<double>(scale);
+    }
+    return x;
+  }
+
+  HalfMatrix gather(const std::vector<Matrix>& from, const std::vector<Chunk>& chunks, int32_t tokens) {
+    HalfMatrix result(shape_.activations, tokens, from[0].cols, padding_);
     int32_t row = 0;
     for (const Chunk& chunk : chunks) {
       for (int32_t t = chunk.begin; t < chunk.end; ++t, ++row) {
-        for (int32_t i = 0; i < from[0].cols() && chunk.sequence >= 0; ++i) {
-          result.set(row, i, from[static_cast<size_t>(chunk.sequence)].get(t, i));
+        for (int32_t i = 0; i < from[0].cols && chunk.sequence >= 0; ++i) {
+          result.set(row, i, from[static_cast<size_t>(chunk.sequence)].row(t)[i]);
         }
       }
     }
     return result;
   }
 
-  double query(int32_t sequence, int32_t token, int32_t at) {
-    return stored(shape_.activations, q_[static_cast<size_t>(sequence)].get(token, at));
-  }
-  double kept(TestMatrix& from, int32_t token, int32_t at) const {
-    const double value = stored(shape_.activations, from.get(token, at));
-    if (shape_.pages != Dtype::f8) return stored(shape_.pages, value);
-    const float scale = scales_[static_cast<size_t>(at / shape_.head_dim)];
-    const uint8_t bits = f32_to_e4m3(static_cast<float>(value) * (1.0F / scale));
-    return static_cast<double>(e4m3_to_f32(bits)) * static_cast<double>(scale);
+  /// All heads of a token; computed once.
+  const std::vector<double>& reference(int32_t sequence, int32_t token) {
+    std::vector<double>& result = references_[{sequence, token}];
+    if (!result.empty()) return result;
+    for (int32_t head = 0; head < shape_.heads; ++head) {
+      const std::vector<double> one = reference_of_head(sequence, token, head);
+      result.insert(result.end(), one.begin(), one.end());
+    }
+    return result;
   }
 
-  std::vector<double> reference(int32_t sequence, int32_t token, int32_t head) {
-    TestMatrix& k = k_[static_cast<size_t>(sequence)];
-    TestMatrix& v = v_[static_cast<size_t>(sequence)];
+  std::vector<double> reference_of_head(int32_t sequence, int32_t token, int32_t head) const {
+    const Matrix& k = kept_k_[static_cast<size_t>(sequence)];
+    const Matrix& v = kept_v_[static_cast<size_t>(sequence)];
     const int32_t dim = shape_.head_dim;
+    const double* q = q_[static_cast<size_t>(sequence)].row(token) + head * dim;
     const int32_t from = head / (shape_.heads / shape_.kv_heads) * dim;
     const int32_t window = shape_.window > 0 ? shape_.window : 1 << 30;
-    const int32_t end = shape_.causal ? token + 1 : std::min(k.rows(), token + window);
+    const auto length = static_cast<int32_t>(results_[static_cast<size_t>(sequence)].size());
+    const int32_t end = shape_.causal ? token + 1 : std::min(length, token + window);
+    const auto cap = static_cast<double>(shape_.softcap);
     std::vector<double> result(static_cast<size_t>(dim), 0.0);
     double total = 0;
     for (int32_t j = std::max(0, token - window + 1); j < end; ++j) {
-      double score = 0;
-      for (int32_t i = 0; i < dim; ++i) score += query(sequence, token, head * dim + i) * kept(k, j, from + i);
-      score *= static_cast<double>(params_.scale);
-      const auto cap = static_cast<double>(shape_.softcap);
+      double score = std::inner_product(q, q + dim, k.row(j) + from, 0.0) * static_cast<double>(params_.scale);
       if (cap > 0) score = cap * std::tanh(score / cap);
       const double weight = std::exp(score);
       total += weight;
-      for (int32_t i = 0; i < dim; ++i) result[static_cast<size_t>(i)] += weight * kept(v, j, from + i);
+      for (int32_t i = 0; i < dim; ++i) result[static_cast<size_t>(i)] += weight * v.row(j)[from + i];
     }
     for (double& value : result) value /= total;
     return result;
@@ -228,9 +263,11 @@ class Fixture {
 
   Shape shape_;
   int32_t padding_;
-  bool invariant_;
+  bool invariant_ = false;
   TestDevice device_;
-  std::vector<TestMatrix> q_, k_, v_;
+  std::vector<Matrix> q_, k_, v_;  // what activations hold
+  std::vector<Matrix> kept_k_, kept_v_;
+  std::map<std::pair<int32_t, int32_t>, std::vector<double>> references_;
   std::vector<std::byte> pool_;
   std::vector<int32_t> table_;
   std::vector<float> scales_;  // of the kv heads, where pages hold 8-bit floats
@@ -250,13 +287,14 @@ class GpuAttention : public testing::TestWithParam<Shape> {
 };
 
 TEST_P(GpuAttention, AgreesWithADoubleReferenceForWholePrompts) {
+  Fixture fixture(GetParam(), {333, 1, 150});
   for (const bool invariant : {false, true}) {
     SCOPED_TRACE(invariant ? "batch invariant" : "fast");
-    Fixture fixture(GetParam(), {333, 1, 150}, invariant);
+    fixture.set_invariant(invariant);
 
     fixture.step({{0, 0, 333}, {-1, 0, 3}, {1, 0, 1}, {2, 0, 150}, {-1, 0, 1}});
 
-    for (const int32_t token : {0, 1, 15, 16, 17, 63, 64, 100, 200, 255, 256, 331, 332}) {
+    for (const int32_t token : {0, 1, 15, 16, 64, 200, 255, 256, 332}) {
       fixture.expect_near_reference(0, token);
     }
     fixture.expect_near_reference(1, 0);
@@ -266,9 +304,10 @@ TEST_P(GpuAttention, AgreesWithADoubleReferenceForWholePrompts) {
 
 TEST_P(GpuAttention, AgreesForStepsOfDecodesDraftsChunksAndPadding) {
   if (!GetParam().causal) GTEST_SKIP() << "an encoder's sequences are never split";
+  Fixture fixture(GetParam(), {1400, 700, 37, 513, 18, 300});
   for (const bool invariant : {false, true}) {
     SCOPED_TRACE(invariant ? "batch invariant" : "fast");
-    Fixture fixture(GetParam(), {1400, 700, 37, 513, 18, 300}, invariant);
+    fixture.set_invariant(invariant);
     fixture.step({{0, 0, 1399}, {1, 0, 692}});
     fixture.step({{2, 0, 36}, {3, 0, 512}, {5, 0, 129}});
 
@@ -294,18 +333,21 @@ TEST_P(GpuAttention, AgreesForStepsOfDecodesDraftsChunksAndPadding) {
 TEST_P(GpuAttention, GivesTheSameBitsWholeChunkedAndTokenByTokenWhenBatchInvariant) {
   if (!GetParam().causal) GTEST_SKIP() << "an encoder's sequences are never split";
   const std::vector<int32_t> lengths{620, 90, 257};
-  Fixture whole(GetParam(), lengths, true);
+  Fixture whole(GetParam(), lengths);
+  whole.set_invariant(true);
   for (int32_t i = 0; i < 3; ++i) whole.step({{i, 0, lengths[static_cast<size_t>(i)]}});
 
-  Fixture chunked(GetParam(), lengths, true);
+  Fixture chunked(GetParam(), lengths);
+  chunked.set_invariant(true);
   chunked.step({{2, 0, 257}, {0, 0, 5}, {1, 0, 1}});
-  chunked.step({{0, 5, 470}, {1, 1, 90}});
-  for (int32_t t = 470; t < 620; t += 3) chunked.step({{0, t, t + 3}});
-  Fixture single(GetParam(), lengths, true);
-  single.step({{0, 0, 500}, {2, 0, 200}});
-  for (int32_t t = 0; t < 120; ++t) {
-    std::vector<Chunk> chunks{{0, 500 + t, 501 + t}};
-    if (t < 90) chunks.push_back({1, t, t + 1});
+  chunked.step({{0, 5, 560}, {1, 1, 90}});
+  for (int32_t t = 560; t < 620; t += 3) chunked.step({{0, t, t + 3}});
+  Fixture single(GetParam(), lengths);
+  single.set_invariant(true);
+  single.step({{0, 0, 560}, {1, 0, 30}, {2, 0, 200}});
+  for (int32_t t = 0; t < 60; ++t) {
+    std::vector<Chunk> chunks{{0, 560 + t, 561 + t}};
+    chunks.push_back({1, 30 + t, 31 + t});
     if (t < 57) chunks.push_back({2, 200 + t, 201 + t});
     single.step(chunks);
   }
@@ -320,17 +362,18 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuAttention, testing::ValuesIn(shapes),
 class GpuAttentionSteps : public GpuAttention {};
 
 TEST_P(GpuAttentionSteps, LongContextsOfManySequencesAgree) {
+  std::vector<int32_t> lengths{5001, 2999, 1};
+  for (int32_t i = 0; i < 37; ++i) lengths.push_back(1 + 53 * i % 400);
+  Fixture fixture(GetParam(), lengths);
+  std::vector<Chunk> prompts, decodes;
+  for (int32_t i = 0; i < static_cast<int32_t>(lengths.size()); ++i) {
+    const int32_t length = lengths[static_cast<size_t>(i)];
+    if (length > 1) prompts.push_back({i, 0, length - 1});
+    decodes.push_back({i, length - 1, length});
+  }
   for (const bool invariant : {false, true}) {
     SCOPED_TRACE(invariant ? "batch invariant" : "fast");
-    std::vector<int32_t> lengths{5001, 4999, 1};
-    for (int32_t i = 0; i < 37; ++i) lengths.push_back(1 + 53 * i % 400);
-    Fixture fixture(GetParam(), lengths, invariant);
-    std::vector<Chunk> prompts, decodes;
-    for (int32_t i = 0; i < static_cast<int32_t>(lengths.size()); ++i) {
-      const int32_t length = lengths[static_cast<size_t>(i)];
-      if (length > 1) prompts.push_back({i, 0, length - 1});
-      decodes.push_back({i, length - 1, length});
-    }
+    fixture.set_invariant(invariant);
     fixture.step(prompts);
 
     fixture.step(decodes);
@@ -343,7 +386,7 @@ TEST_P(GpuAttentionSteps, LongContextsOfManySequencesAgree) {
 }
 
 TEST_P(GpuAttentionSteps, RowsNeedNotBeAligned) {
-  Fixture fixture(GetParam(), {100}, false, 3);
+  Fixture fixture(GetParam(), {100}, 3);
 
   fixture.step({{0, 0, 100}});
 
