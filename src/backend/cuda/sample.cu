@@ -24,36 +24,73 @@ __global__ void __launch_bounds__(scan_threads) fetch_rows(SampleBuffers buffers
   if (mine) reinterpret_cast<uint32_t*>(buffers.rows + row)[word] = value;
 }
 
-/// Eight threads for each group, a block for each chunk.
+constexpr int loads = group_tokens / 32;  // of four logits, of each of the eight threads of a group
+
 template <bool aligned>
-__global__ void __launch_bounds__(scan_threads) scan(SampleBuffers buffers) {
-  allow_next();
-  constexpr int loads = group_tokens / 32;
-  const int chunk = static_cast<int>(blockIdx.x % buffers.chunks);
-  const int64_t row = blockIdx.x / buffers.chunks;
-  const int group = chunk * chunk_groups + static_cast<int>(threadIdx.x / 8);
-  const int first = group * group_tokens + static_cast<int>(threadIdx.x % 8) * 4;
-  const float* logits = buffers.logits + row * buffers.stride;
-  float values[loads][4];
-  wait_for_previous();
+__device__ __forceinline__ void load_logits(float (&values)[loads][4], const float* logits, int first, int vocab) {
 #pragma unroll
   for (int j = 0; j < loads; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) values[j][i] = no_logit;
     const int token = first + 32 * j;
     if constexpr (aligned) {
-      if (token < buffers.vocab) load_floats(values[j], logits + token);
+      if (token < vocab) load_floats(values[j], logits + token);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (token + i < buffers.vocab) values[j][i] = logits[token + i];
+        if (token + i < vocab) values[j][i] = logits[token + i];
       }
     }
   }
-  const SampleRow& wanted = buffers.rows[row];
+}
+
+/// What a thread has of a chunk whose best logit is `best`.
+__device__ __forceinline__ Chunk sum_up(const float (&values)[loads][4], int first, float best,
+                                        const SampleRow& wanted) {
   const float inverse = 1.0F / wanted.temperature;
   const bool sums = !is_greedy(wanted) && wanted.forced < 0 && !adjusts(wanted);
   const bool raw_sums = wanted.logprobs >= 0;
+  Chunk part{best, INT_MAX, 1, 0.0F, 0.0F};
+#pragma unroll
+  for (int j = loads - 1; j >= 0; --j) {
+#pragma unroll
+    for (int i = 3; i >= 0; --i) {
+      if (values[j][i] == best) part.token = first + 32 * j + i;
+      if (sums) part.sum += expf((values[j][i] - best) * inverse);
+      if (raw_sums) part.raw_sum += expf(values[j][i] - best);
+    }
+  }
+  return part;
+}
+
+/// Writes the sum of what the block's threads have of a chunk.
+__device__ __forceinline__ void write_chunk(Chunk& to, Chunk part) {
+  __shared__ Chunk parts[scan_threads / 32];
+  part.token = __reduce_min_sync(0xFFFFFFFFU, part.token);
+  part.sum = warp_sum(part.sum);
+  part.raw_sum = warp_sum(part.raw_sum);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int warp = 1; warp < scan_threads / 32; ++warp) {
+    part.token = min(part.token, parts[warp].token);
+    part.sum += parts[warp].sum;
+    part.raw_sum += parts[warp].raw_sum;
+  }
+  to = part;
+}
+
+/// Eight threads for each group, a block for each chunk.
+template <bool aligned>
+__global__ void __launch_bounds__(scan_threads) scan(SampleBuffers buffers) {
+  allow_next();
+  const int chunk = static_cast<int>(blockIdx.x % buffers.chunks);
+  const int64_t row = blockIdx.x / buffers.chunks;
+  const int group = chunk * chunk_groups + static_cast<int>(threadIdx.x / 8);
+  const int first = group * group_tokens + static_cast<int>(threadIdx.x % 8) * 4;
+  float values[loads][4];
+  wait_for_previous();
+  load_logits<aligned>(values, buffers.logits + row * buffers.stride, first, buffers.vocab);
 
   float best = no_logit;
   bool finite = true;
@@ -74,32 +111,9 @@ __global__ void __launch_bounds__(scan_threads) scan(SampleBuffers buffers) {
 #pragma unroll
   for (int warp = 0; warp < scan_threads / 32; ++warp) best = fmaxf(best, bests[warp]);
 
-  int token = INT_MAX;
-  float sum = 0.0F;
-  float raw_sum = 0.0F;
-#pragma unroll
-  for (int j = loads - 1; j >= 0; --j) {
-#pragma unroll
-    for (int i = 3; i >= 0; --i) {
-      if (values[j][i] == best) token = first + 32 * j + i;
-      if (sums) sum += expf((values[j][i] - best) * inverse);
-      if (raw_sums) raw_sum += expf(values[j][i] - best);
-    }
-  }
-  token = __reduce_min_sync(0xFFFFFFFFU, token);
-  sum = warp_sum(sum);
-  raw_sum = warp_sum(raw_sum);
-  __shared__ Chunk parts[scan_threads / 32];
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = {best, token, finite ? 1 : 0, sum, raw_sum};
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  Chunk all = parts[0];
-  for (int warp = 1; warp < scan_threads / 32; ++warp) {
-    all.token = min(all.token, parts[warp].token);
-    all.sum += parts[warp].sum;
-    all.raw_sum += parts[warp].raw_sum;
-  }
-  buffers.parts[blockIdx.x] = all;
+  Chunk part = sum_up(values, first, best, buffers.rows[row]);
+  part.finite = finite ? 1 : 0;
+  write_chunk(buffers.parts[blockIdx.x], part);
 }
 
 /// In [0, 1), 53 random bits that depend on nothing else.
