@@ -50,15 +50,16 @@ bool direct_queries(const Tensor& q, const PagedKv& kv) {
   return q.dtype == multiplied(kv) && reinterpret_cast<uintptr_t>(q.data) % 16 == 0 && q.strides[0] % chunk_dims == 0;
 }
 
-/// Whether some segment may be a prompt that has a kernel of its own.
+/// Whether some segment may be a prompt.
 bool has_prompts(const Tensor& q, const PagedKv& kv, const Segments& segments, int heads) {
-  return kv.dtype != Dtype::f8 && q.dims[0] != segments.rows.dims[0] && q.dims[0] * (heads / kv.heads) > max_short_rows;
+  return q.dims[0] != segments.rows.dims[0] && q.dims[0] * (heads / kv.heads) > max_short_rows;
 }
 
 /// Whether warpgroup instructions do prompts of this kind, where queries are direct.
 bool on_warpgroups(const Queue& queue, const PagedKv& kv) {
   static const bool run = prompt_kernels_run();
-  return run && !queue.batch_invariant && (kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256);
+  return run && !queue.batch_invariant && kv.dtype != Dtype::f8 &&
+         (kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256);
 }
 
 void attention_scratch(Queue queue, Tensor q, const PagedKv& kv, const Segments& segments,
@@ -89,6 +90,8 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
                         .direct_queries = direct};
   if (prompts && direct && on_warpgroups(queue, kv)) {
     f16 ? launch_prompts_f16(queue, split) : launch_prompts_bf16(queue, split);
+  } else if (prompts && kv.dtype == Dtype::f8) {
+    launch_rows_f8(queue, split, dims);
   } else if (prompts) {
     f16 ? launch_rows_f16(queue, split, dims) : launch_rows_bf16(queue, split, dims);
   }

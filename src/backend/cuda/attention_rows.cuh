@@ -9,8 +9,10 @@
 
 namespace quern::cuda {
 
-template <int head_dims>
+/// With `is_f8` stages hold 8-bit floats, which become half floats in memory of their own.
+template <int head_dims, bool is_f8>
 struct RowsShape {
+  static constexpr bool f8 = is_f8;
   static constexpr int dims = head_dims;
   static constexpr int block = SplitShape<dims, true>::block;
   static constexpr int stages = dims == 256 ? 2 : 4;
@@ -18,9 +20,11 @@ struct RowsShape {
   static constexpr int threads = 32 * warps;
 
   static constexpr int query_bytes = tile_rows * dims * 2;  // of a warp
-  static constexpr int stage_bytes = 2 * block * dims * 2;
+  static constexpr int element_bytes = f8 ? 1 : 2;
+  static constexpr int stage_bytes = 2 * block * dims * element_bytes;
+  static constexpr int work_bytes = f8 ? 2 * block * dims * 2 : 0;
   static constexpr int total_bytes = prompt_rows * dims * 4;
-  static constexpr int shared_bytes = warps * query_bytes + stages * stage_bytes + total_bytes;
+  static constexpr int shared_bytes = warps * query_bytes + stages * stage_bytes + work_bytes + total_bytes;
 };
 
 #ifdef __CUDACC__
@@ -32,9 +36,8 @@ class RowsBlock {
       : split_(split), call_(split.call), share_(share) {
     queries_ = shared_address(memory) + threadIdx.x / 32 * Shape::query_bytes;
     ring_ = shared_address(memory) + Shape::warps * Shape::query_bytes;
-    totals_ =
-        reinterpret_cast<float4*>(memory + Shape::warps * Shape::query_bytes + Shape::stages * Shape::stage_bytes) +
-        threadIdx.x;
+    work_ = ring_ + Shape::stages * Shape::stage_bytes;
+    totals_ = reinterpret_cast<float4*>(memory + (work_ - shared_address(memory)) + Shape::work_bytes) + threadIdx.x;
   }
 
   __device__ void run(Passage passage) {
@@ -48,10 +51,12 @@ class RowsBlock {
   }
 
  private:
+  using Element = std::conditional_t<Shape::f8, E4m3, T>;
   static constexpr int dims = Shape::dims;
   static constexpr int block = Shape::block;
   static constexpr int units = block / unit_keys;
-  static constexpr int unit_bytes = unit_keys * dims * 2;
+  static constexpr int unit_bytes = unit_keys * dims * Shape::element_bytes;
+  static constexpr int unit_parts = unit_bytes / 512;  // that a warp copies at once
 
   __device__ __forceinline__ int row_of(int half) const {
     return threadIdx.x / 32 * tile_rows + threadIdx.x % 32 / 4 + 8 * half;
@@ -96,25 +101,39 @@ class RowsBlock {
 #pragma unroll
     for (int step = 0; step < Shape::stages - 1; ++step) issue(passage, first + step, step, step < count);
     sums_.clear();
+    Sight sight = call_.sight;
+    if constexpr (Shape::f8) sight.scale *= call_.pages.key_scale(passage.head);
     for (int step = 0; step < count; ++step) {
       wait_for_copies<Shape::stages - 2>();
       __syncthreads();
       const int next = step + Shape::stages - 1;
       issue(passage, first + next, next, next < count);
       const int key = (first + step) * block;
-      const unsigned keys = ring_ + step % Shape::stages * Shape::stage_bytes;
+      const unsigned stage = ring_ + step % Shape::stages * Shape::stage_bytes;
+      const unsigned keys = Shape::f8 ? widened(stage) : stage;
       if (key < end_) {
-        sums_.template add<block>(queries_, keys, keys + Shape::stage_bytes / 2, key, rows_,
-                                  call_.sight.scale * 1.442695041F, call_.sight);
+        sums_.template add<block>(queries_, keys, keys + block * dims * 2, key, rows_, sight.scale * 1.442695041F,
+                                  sight);
       }
       if ((key + block) % split_keys == 0 || step + 1 == count) fold();
     }
     wait_for_copies<0>();
   }
 
+  /// A stage of 8-bit floats as half floats, made by all warps.
+  __device__ __forceinline__ unsigned widened(unsigned stage) const {
+#pragma unroll
+    for (int i = 0; i < 2 * units * unit_parts / Shape::warps; ++i) {
+      const int part = i * Shape::warps + threadIdx.x / 32;
+      const int unit = part / unit_parts;
+      widen_part<dims>(work_ + unit * unit_keys * dims * 2, stage + unit * unit_bytes, part % unit_parts);
+    }
+    __syncthreads();
+    return work_;
+  }
+
   /// Sends for a block of keys.
   __device__ __forceinline__ void issue(const Passage& passage, int number, int step, bool real) const {
-    constexpr int unit_parts = dims / 16;
     const Pages& pages = call_.pages;
     const unsigned stage = ring_ + step % Shape::stages * Shape::stage_bytes;
 #pragma unroll
@@ -126,10 +145,14 @@ class RowsBlock {
       const bool seen = real && key < passage.end && key + unit_keys > passage.first;
       const int* table = pages.table + call_.spans.rows[passage.segment] * pages.table_stride;
       const int page = seen ? table[key / pages.page_tokens] : 0;
-      const T* from = pages.unit<const T>(page, passage.head, key) + (values ? pages.values_after() : 0);
+      const Element* from = pages.unit<const Element>(page, passage.head, key) + (values ? pages.values_after() : 0);
       if (!real) continue;
-      copy_part<T, dims>(stage + (part / unit_parts) * unit_bytes, from, part % unit_parts, pages.head_dim,
-                         passage.first - key, passage.end - key);
+      const unsigned to = stage + (part / unit_parts) * unit_bytes;
+      if constexpr (Shape::f8) {
+        copy_part<dims>(to, from, part % unit_parts, pages.head_dim, passage.first - key, passage.end - key);
+      } else {
+        copy_part<T, dims>(to, from, part % unit_parts, pages.head_dim, passage.first - key, passage.end - key);
+      }
     }
     end_copies();
   }
@@ -162,7 +185,7 @@ class RowsBlock {
       if (number >= passage.prompt.rows) continue;
       auto* const to = static_cast<uint16_t*>(call_.out) +
                        row_begin(call_, passage.prompt.begin, passage.head, number, call_.out_stride);
-      const float factor = total_[half] > 0.0F ? 1.0F / total_[half] : 0.0F;
+      const float factor = total_[half] > 0.0F ? call_.pages.value_scale(passage.head) / total_[half] : 0.0F;
       for (int i = 0; i < dims / 8; ++i) {
         const int column = i * 8 + threadIdx.x % 4 * 2;
         if (column >= call_.pages.head_dim) continue;
@@ -180,6 +203,7 @@ class RowsBlock {
   const PromptShare& share_;
   unsigned queries_;  // of this warp
   unsigned ring_;
+  unsigned work_;
   float4* totals_;  // of this thread, one for each eight dims, of the splits before
   RowSight rows_[2];
   int end_;  // of the keys that any row of the warp sees
@@ -202,20 +226,19 @@ __global__ void __launch_bounds__(Shape::threads, 1) attend_rows(const __grid_co
   if (any) RowsBlock<T, Shape>(split, share, memory).run(passage);
 }
 
-template <typename T, int dims>
+template <typename T, typename Shape>
 void launch_rows(Queue queue, const SplitCall& split) {
-  using Shape = RowsShape<dims>;
   static const bool allowed = allow_shared(attend_rows<T, Shape>, Shape::shared_bytes);
   static_cast<void>(allowed);
   launch(queue, attend_rows<T, Shape>, static_cast<unsigned>(native(queue).multiprocessors), Shape::threads,
          Shape::shared_bytes, split);
 }
 
-template <typename T>
+template <typename T, bool f8 = false>
 void launch_rows_as(Queue queue, const SplitCall& split, int dims) {
-  if (dims == 64) return launch_rows<T, 64>(queue, split);
-  if (dims == 128) return launch_rows<T, 128>(queue, split);
-  launch_rows<T, 256>(queue, split);
+  if (dims == 64) return launch_rows<T, RowsShape<64, f8>>(queue, split);
+  if (dims == 128) return launch_rows<T, RowsShape<128, f8>>(queue, split);
+  launch_rows<T, RowsShape<256, f8>>(queue, split);
 }
 #endif
 

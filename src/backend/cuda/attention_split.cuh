@@ -177,32 +177,29 @@ __device__ __forceinline__ void copy_part(unsigned to, const E4m3* from, int par
   copy_chunk(to + 16 * index, real ? from + row * head_dim + dim : from, real);
 }
 
-/// A warp makes half floats of a unit that was copied so, in panels. Lanes whose chunks would be in the same banks take
-/// them in another order.
+/// A warp makes half floats of one of these parts, in panels. Lanes whose chunks would be in the same banks take them
+/// in another order.
 template <int dims>
-__device__ __forceinline__ void widen_unit(unsigned to, unsigned from) {
+__device__ __forceinline__ void widen_part(unsigned to, unsigned from, int part) {
   constexpr int pieces = dims / 16;
+  const int index = threadIdx.x % 32 + 32 * part;
+  const int row = index / pieces;
+  const int piece = index % pieces;
+  unsigned in[4];
+  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(in[0]), "=r"(in[1]), "=r"(in[2]), "=r"(in[3])
+               : "r"(from + 16 * index)
+               : "memory");
+  const int later = piece / 4 % 2;
 #pragma unroll
-  for (int part = 0; part < dims / 32; ++part) {
-    const int index = threadIdx.x % 32 + 32 * part;
-    const int row = index / pieces;
-    const int piece = index % pieces;
-    unsigned in[4];
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(in[0]), "=r"(in[1]), "=r"(in[2]), "=r"(in[3])
-                 : "r"(from + 16 * index)
+  for (int i = 0; i < 2; ++i) {
+    const int chunk = i ^ later;
+    const unsigned first = chunk == 0 ? in[0] : in[2];
+    const unsigned second = chunk == 0 ? in[1] : in[3];
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to + chunk_offset(row, 2 * piece + chunk)),
+                 "r"(halves_of_e4m3(first)), "r"(halves_of_e4m3(first >> 16)), "r"(halves_of_e4m3(second)),
+                 "r"(halves_of_e4m3(second >> 16))
                  : "memory");
-    const int later = piece / 4 % 2;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int chunk = i ^ later;
-      const unsigned first = chunk == 0 ? in[0] : in[2];
-      const unsigned second = chunk == 0 ? in[1] : in[3];
-      asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to + chunk_offset(row, 2 * piece + chunk)),
-                   "r"(halves_of_e4m3(first)), "r"(halves_of_e4m3(first >> 16)), "r"(halves_of_e4m3(second)),
-                   "r"(halves_of_e4m3(second >> 16))
-                   : "memory");
-    }
   }
 }
 
@@ -410,8 +407,9 @@ class SplitBlock {
   __device__ __forceinline__ unsigned widen_stage(unsigned stage) const {
     constexpr int unit_elements = unit_keys * dims;
 #pragma unroll
-    for (int unit = 0; unit < 2 * Shape::block / unit_keys; ++unit) {
-      widen_unit<dims>(memory_.work + unit * unit_elements * 2, stage + unit * unit_elements);
+    for (int i = 0; i < 2 * Shape::block / unit_keys * (dims / 32); ++i) {
+      const int unit = i / (dims / 32);
+      widen_part<dims>(memory_.work + unit * unit_elements * 2, stage + unit * unit_elements, i % (dims / 32));
     }
     __syncwarp();
     return memory_.work;

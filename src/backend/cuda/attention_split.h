@@ -30,6 +30,7 @@ void launch_split_f8(Queue queue, const SplitCall& split, int dims);
 /// The segments that are prompts.
 void launch_rows_f16(Queue queue, const SplitCall& split, int dims);
 void launch_rows_bf16(Queue queue, const SplitCall& split, int dims);
+void launch_rows_f8(Queue queue, const SplitCall& split, int dims);
 /// The same, faster and not batch invariant; head sizes 64, 128 or 256, with direct queries, on sm_90a.
 bool prompt_kernels_run();
 int64_t prompt_scratch_bytes(const Queue& queue, int head_dim);
