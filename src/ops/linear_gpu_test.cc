@@ -154,7 +154,7 @@ void expect_right(const Case& c) {
         double tolerance = 1e-6 + std::ldexp(size, -20) + 1.5 * rounding(c.result) * (std::fabs(want) + 4.0);
         if (c.tokens > 4 && !c.invariant) tolerance += 8 * rounding(c.activations) * std::sqrt(squares);
         // Activations of 8-bit floats.
-        const bool f8 = part->weight.format == FormatId::f8 && c.scale && c.tokens > 32 && !c.invariant;
+        const bool f8 = part->weight.format == FormatId::f8 && c.scale && c.tokens > 16 && !c.invariant;
         if (f8) tolerance += 0.25 * std::sqrt(squares);
         ASSERT_NEAR(y.get(t, column), want, tolerance) << c.tokens << " tokens: token " << t << " row " << row;
       }

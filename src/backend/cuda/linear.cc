@@ -31,14 +31,15 @@ Dtype dtype_of(FormatId format) {
 bool quantized(FormatId format) { return dtype_of(format) == Dtype::u8; }
 
 /// The most tokens for which our kernel is faster than the library: measured.
-int32_t most_skinny_tokens(const Weight& part) {
+int32_t most_skinny_tokens(const Matrix& matrix, const Weight& part) {
   constexpr int64_t large_bytes = int64_t{100} << 20;
+  if (part.format == FormatId::f8 && matrix.scale) return 16;  // with activations of 8-bit floats
   if (quantized(part.format)) return 24;
   return int64_t{part.rows} * part.cols * 2 >= large_bytes ? 0 : 4;
 }
 
-bool wants_library(const Queue& queue, const Weight& part, int32_t tokens) {
-  return tokens > most_skinny_tokens(part) && !queue.batch_invariant && native(queue).blas != nullptr;
+bool wants_library(const Queue& queue, const Matrix& matrix, const Weight& part, int32_t tokens) {
+  return tokens > most_skinny_tokens(matrix, part) && !queue.batch_invariant && native(queue).blas != nullptr;
 }
 
 /// Rows that are dequantized at once.
@@ -49,7 +50,7 @@ int32_t rows_at_once(int32_t rows, int32_t cols) {
 
 /// Whether a part is multiplied with activations of 8-bit floats, if the library can.
 bool wants_f8(const Queue& queue, const Matrix& matrix, const Weight& part, int32_t tokens) {
-  return part.format == FormatId::f8 && matrix.scale && wants_library(queue, part, tokens);
+  return part.format == FormatId::f8 && matrix.scale && wants_library(queue, matrix, part, tokens);
 }
 
 /// Activations as 8-bit floats, at the front of scratch.
@@ -73,7 +74,7 @@ void linear_scratch(Queue queue, const Matrix& matrix, int32_t tokens, int64_t& 
   bytes = 0;
   for (int i = 0; i < matrix.count; ++i) {
     const Weight& part = matrix.parts[i];
-    if (part.format == FormatId::f32 || !wants_library(queue, part, tokens)) continue;
+    if (part.format == FormatId::f32 || !wants_library(queue, matrix, part, tokens)) continue;
     bytes = std::max(bytes, int64_t{rows_at_once(matrix.rows, part.cols)} * part.cols * 2);
   }
   bytes += F8Activations(queue, matrix, tokens, nullptr).bytes;
@@ -101,7 +102,7 @@ enum class Way : uint8_t { plain, skinny, library };
 Way way_of(const Call& call, const Weight& part) {
   const Dtype weights = dtype_of(part.format);
   if (call.x.dtype == Dtype::f32 || weights == Dtype::f32) return Way::plain;
-  if (wants_library(call.queue, part, call.x.dims[0])) return Way::library;
+  if (wants_library(call.queue, call.matrix, part, call.x.dims[0])) return Way::library;
   return quantized(part.format) || weights == call.x.dtype ? Way::skinny : Way::plain;
 }
 
