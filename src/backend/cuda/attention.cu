@@ -10,6 +10,7 @@ namespace {
 
 constexpr int max_dims = 256;
 constexpr int64_t max_split_slots = 4096;
+constexpr int few_tokens = 8;
 
 /// Whether matrix units compute this: 16-bit floats in panels, and 8-bit floats in whole pieces of 16 bytes.
 bool on_matrix_units(const Tensor& q, const PagedKv& kv) {
@@ -26,8 +27,10 @@ int residents(bool invariant) {
   return invariant ? SplitShape<dims, true>::residents : SplitShape<dims, false>::residents;
 }
 
-int blocks_of(const Queue& queue, int dims) {
+/// Few tokens leave room for blocks of the next kernel.
+int blocks_of(const Queue& queue, int tokens, int dims) {
   const bool invariant = queue.batch_invariant;
+  if (tokens <= few_tokens) return std::min(max_arrivals, native(queue).multiprocessors);
   const int each = dims == 64    ? residents<64>(invariant)
                    : dims == 128 ? residents<128>(invariant)
                                  : residents<256>(invariant);
@@ -37,7 +40,7 @@ int blocks_of(const Queue& queue, int dims) {
 /// Partial sums that can be at one time: of two lanes in each block; or in the batch-invariant mode of all splits, as
 /// long as these are not too many.
 int64_t slots_of(const Queue& queue, const Tensor& q, const PagedKv& kv, const Segments& segments, int heads) {
-  if (!queue.batch_invariant) return int64_t{2} * blocks_of(queue, rounded_dims(kv.head_dim));
+  if (!queue.batch_invariant) return int64_t{2} * blocks_of(queue, q.dims[0], rounded_dims(kv.head_dim));
   const int64_t rows = int64_t{q.dims[0]} * (heads / kv.heads);
   const int64_t lanes = kv.heads * (rows / tile_rows + segments.rows.dims[0]);
   const int64_t quantum = plan_warps * split_keys;
@@ -85,7 +88,7 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
                         .partials = reinterpret_cast<float*>(scratch),
                         .slots = slots_of(queue, q, kv, segments, params.heads),
                         .arrivals = native(queue).arrivals,
-                        .blocks = blocks_of(queue, dims),
+                        .blocks = blocks_of(queue, q.dims[0], dims),
                         .short_rows = prompts ? max_short_rows : std::numeric_limits<int>::max(),
                         .direct_queries = direct};
   if (prompts && direct && on_warpgroups(queue, kv)) {

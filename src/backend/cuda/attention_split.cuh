@@ -256,9 +256,19 @@ class Loader {
     return seen ? table_[key / pages_.page_tokens] : 0;
   }
 
+  /// Rows [first, end) of a unit, zeros for the others. Most units are whole: their path is kept short, as a step's
+  /// kernels find the instruction cache cold.
   __device__ __forceinline__ void copy_unit(unsigned to, const Element* from, int first, int end) const {
+    constexpr int parts = Shape::dims * Shape::element_bytes / 32;
+    if (first <= 0 && end >= unit_keys && pages_.head_dim == Shape::dims) {
+      const int lane_bytes = threadIdx.x % 32 * 16;
+      const std::byte* source = reinterpret_cast<const std::byte*>(from) + lane_bytes;
 #pragma unroll
-    for (int i = 0; i < Shape::dims * Shape::element_bytes / 32; ++i) {
+      for (int i = 0; i < parts; ++i) copy_chunk(to + lane_bytes + 512 * i, source + 512 * i, true);
+      return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < parts; ++i) {
       if constexpr (Shape::f8) {
         copy_part<Shape::dims>(to, from, i, pages_.head_dim, first, end);
       } else {
@@ -356,6 +366,7 @@ class SplitBlock {
     // Keys of earlier steps come while the kernels in front still run, queries and new keys after these.
     walk.begin<Shape>(call_, piece);
     loader.begin(walk, call_.spans.rows[piece.segment], piece.head());
+    Owners owners = owners_of(piece);
     const int early = walk.blocks_before<Shape>(call_.spans.positions[piece.span.begin]);
     for (int step = 0; step < min(early, Shape::stages - 1); ++step) loader.issue(walk, step);
     wait_for_previous();
@@ -389,8 +400,9 @@ class SplitBlock {
         loader.begin(walk, call_.spans.rows[next.segment], next.head());
         for (int step = 0; step < Shape::stages - 1; ++step) loader.issue(walk, step);
       }
-      end_piece(piece);
+      end_piece(piece, owners);
       piece = next;
+      owners = owners_of(piece);
     }
     wait_for_copies<0>();
   }
@@ -415,16 +427,27 @@ class SplitBlock {
     return memory_.work;
   }
 
+  /// The blocks that have a share of a lane.
+  struct Owners {
+    int first = 0;
+    int count = 1;
+  };
+
+  __device__ __forceinline__ Owners owners_of(const Piece& piece) const {
+    if (piece.whole()) return {};
+    const int first = share_.shares.owner(piece.lane_at);
+    return {first, share_.shares.owner(piece.lane_at + piece.span.quanta - 1) - first + 1};
+  }
+
   /// The warps' sums are in registers: they become results, partial sums, or part of the running total.
-  __device__ void end_piece(const Piece& piece) {
+  __device__ void end_piece(const Piece& piece, const Owners& owners) {
     if (Shape::invariant && !piece.whole()) {
       save_split(slot((piece.lane_at + piece.begin) * plan_warps + threadIdx.x / 32), piece.rows());
     } else {
       for (int row = 0; row < piece.rows(); row += Shape::merge_rows) merge_warps(piece, row);
     }
     if (piece.whole() || piece.end < piece.share_end) return;
-    Owners owners;
-    if (arrived_last(piece, owners)) merge_partials(piece, owners);
+    if (arrived_last(owners)) merge_partials(piece, owners);
   }
 
   /// Writes this warp's sums of rows [first, first + count) with `stride` floats between rows.
@@ -473,25 +496,15 @@ class SplitBlock {
     __syncthreads();
   }
 
-  /// The blocks that have a share of a lane.
-  struct Owners {
-    int first;
-    int count;
-  };
-
-  /// Whether all other blocks that have a share of the piece's lane have saved their sums.
-  __device__ bool arrived_last(const Piece& piece, Owners& owners) {
-    __shared__ Owners found;
+  /// Whether all other blocks that have a share of the lane have saved their sums.
+  __device__ bool arrived_last(const Owners& owners) {
     __shared__ bool last;
     __syncthreads();
     if (threadIdx.x == 0) {
-      found.first = share_.shares.owner(piece.lane_at);
-      found.count = share_.shares.owner(piece.lane_at + piece.span.quanta - 1) - found.first + 1;
-      last = count_arrival(split_.arrivals + found.first) == static_cast<unsigned>(found.count - 1);
-      if (last) split_.arrivals[found.first] = 0;
+      last = count_arrival(split_.arrivals + owners.first) == static_cast<unsigned>(owners.count - 1);
+      if (last) split_.arrivals[owners.first] = 0;
     }
     __syncthreads();
-    owners = found;
     return last;
   }
 
