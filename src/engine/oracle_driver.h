@@ -159,6 +159,7 @@ inline OracleCase OracleCase::random(std::mt19937_64& random, int requests) {
   options.depth = pick(1, 5);
   options.max_num_seqs = pick(1, 12);
   options.max_num_batched_tokens = pick(0, 1) == 0 ? pick(1, 12) : pick(12, 100);
+  options.chunked_prefill_size = pick(0, 1) == 0 ? 0 : pick(1, 20);
   options.max_model_len = pick(8, 90);
   options.prefix_caching = pick(0, 9) != 0;
   options.max_drafts = pick(0, 2) == 0 ? pick(1, 4) : 0;

@@ -80,6 +80,9 @@ StepPlan Scheduler::plan(int64_t now_us) {
       prompts.push_back(s);
     }
   }
+  // Those who decode wait for a step's end: prompts beside them come in smaller pieces.
+  const bool some_decode = !plan_.slices.empty();
+  if (some_decode && options_.chunked_prefill_size > 0) budget_ = std::min(budget_, options_.chunked_prefill_size);
   std::ranges::sort(prompts, {},
                     [](const Sequence* s) { return std::tuple(s->request->priority, s->client->served, s->arrival); });
   for (Sequence* s : prompts) {
