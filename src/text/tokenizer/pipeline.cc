@@ -168,7 +168,8 @@ Result<std::vector<int32_t>> Pipeline::encode_pieces(std::span<const TextPiece> 
     }
   }
   if (!add_special) return ids;
-  const auto& [before, after] = parts_.frame;
+  const std::vector<int32_t>& before = parts_.frame.before;
+  const std::vector<int32_t>& after = parts_.frame.after;
   const bool begun = !before.empty() && !ids.empty() && ids.front() == before.front();
   const bool ended = !after.empty() && !ids.empty() && ids.back() == after.back();
   if (!begun) ids.insert(ids.begin(), before.begin(), before.end());
