@@ -28,6 +28,7 @@ Result<InstanceOptions> resolved(InstanceOptions options, DeviceKind device, con
   if (options.max_num_batched_tokens == 0) {
     options.max_num_batched_tokens = std::max(gpu ? 8192 : 512, options.max_num_seqs);
   }
+  if (options.chunked_prefill_size < 0) options.chunked_prefill_size = gpu ? 512 : 0;
   if (options.dtype == "auto") {
     options.dtype = "float32";
     if (gpu) {
@@ -240,6 +241,7 @@ EngineOptions engine_options(const InstanceOptions& options, const DecoderSpec& 
   made.pages = static_cast<int32_t>(plan.kv_pages);
   made.max_num_seqs = options.max_num_seqs;
   made.max_num_batched_tokens = options.max_num_batched_tokens;
+  made.chunked_prefill_size = options.chunked_prefill_size;
   made.max_model_len = plan.max_model_len;
   made.max_queued_requests = options.max_queued_requests;
   made.prefix_caching = options.prefix_caching;
@@ -268,6 +270,8 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--kv-cache-memory-bytes", "N", "size of the KV cache (4Gi, 500m)", &o.kv_cache_memory_bytes);
   flags.add("--max-num-seqs", "N", "sequences that run together (CPU 64, GPU 256)", &o.max_num_seqs);
   flags.add("--max-num-batched-tokens", "N", "tokens of one step (CPU 512, GPU 8192)", &o.max_num_batched_tokens);
+  flags.add("--chunked-prefill-size", "N", "prompt tokens of a step in which others decode; 0: no limit (GPU 512)",
+            &o.chunked_prefill_size);
   flags.add("--max-queued-requests", "N", "waiting requests; more get 429", &o.max_queued_requests);
   flags.add("--threads", "N", "worker threads (default: one per core)", &o.threads);
   flags.add("--seed", "N", "seed of requests that name none (default: random)", &o.seed);
