@@ -34,7 +34,8 @@ bool quantized(FormatId format) { return dtype_of(format) == Dtype::u8; }
 int32_t most_skinny_tokens(const Matrix& matrix, const Weight& part) {
   constexpr int64_t large_bytes = int64_t{100} << 20;
   if (part.format == FormatId::f8 && matrix.scale) return 16;  // with activations of 8-bit floats
-  if (quantized(part.format)) return 24;
+  if (part.format == FormatId::f8) return 16;  // which the library multiplies as they are
+  if (quantized(part.format)) return 64;
   return int64_t{part.rows} * part.cols * 2 >= large_bytes ? 0 : 4;
 }
 
@@ -179,20 +180,6 @@ int by_library(const Call& call, int first, int32_t column) {
   return count;
 }
 
-/// How the work of a product is laid out, from its shape; with a batch-invariant queue the number of tokens changes
-/// nothing that the order of additions depends on: row_groups, cluster, share.
-struct Spread {
-  FormatId format = FormatId::bf16;
-  int row_groups = 1;
-  int32_t tiles = 0;
-  int cluster = 1;
-};
-
-int32_t tiles_of(int32_t rows, int row_groups) {
-  const int32_t height = panel_height * row_groups;
-  return (rows + height - 1) / height;
-}
-
 bool has_clusters() {
   static const bool has = [] {
     int major = 0;
@@ -202,20 +189,33 @@ bool has_clusters() {
   return has;
 }
 
-/// Chooses the cluster that leaves the fewest places for blocks empty in the last round.
-void spread(Spread& layout, int32_t units, int multiprocessors, int most_cluster) {
+/// The tiles of `panels` times 16 rows of a job's parts.
+int32_t count_tiles(SkinnyJob& job, int panels) {
+  const int32_t height = panel_height * panels;
+  int32_t tiles = 0;
+  for (int i = 0; i < job.parts; ++i) {
+    tiles += (job.rows[i] + height - 1) / height;
+    job.tiles_end[i] = tiles;
+  }
+  return tiles;
+}
+
+/// The cluster that leaves the fewest of a number of places for blocks empty in the last round.
+int spread(int32_t tiles, int32_t blocks, int32_t units, int row_groups, int most_cluster) {
+  int best_cluster = 1;
   float best = 0.0F;
-  const int least_units = 2 * skinny_warps / layout.row_groups;
+  const int least_units = 2 * skinny_warps / row_groups;
   for (int cluster = 1; cluster <= (has_clusters() ? most_cluster : 1); cluster *= 2) {
     if (cluster > 1 && units / cluster < least_units) break;
-    const int32_t places = skinny_blocks * multiprocessors / cluster;
-    const int32_t rounds = (layout.tiles + places - 1) / places;
+    const int32_t places = blocks / cluster;
+    const int32_t rounds = (tiles + places - 1) / places;
     const float cost = cluster == 8 ? 0.1F : 0.01F * static_cast<float>(cluster - 1);
-    const float used = static_cast<float>(layout.tiles) / static_cast<float>(rounds * places) - cost;
+    const float used = static_cast<float>(tiles) / static_cast<float>(rounds * places) - cost;
     if (used <= best + 0.01F) continue;
     best = used;
-    layout.cluster = cluster;
+    best_cluster = cluster;
   }
+  return best_cluster;
 }
 
 /// Whether warps have parts of x of their own.
@@ -239,9 +239,10 @@ int row_groups_of(const Call& call, FormatId format, int32_t rows) {
 template <typename Format>
 int place_x(SkinnyJob& job, bool alone) {
   const int tiles = token_tiles(job.tokens);
+  const int ahead = units_ahead<Format>(tiles);
+  const int units_bytes = skinny_warps * ahead * row_tiles(tiles) * unit_bytes<Format>();
   constexpr int all_bytes = 17 << 10;
   constexpr int chunk_bytes = 8 << 10;
-  constexpr int ahead = units_ahead<Format>();
   const int turns = skinny_warps / job.row_groups;
   const int columns = turns * unit_columns<Format>;  // of a step
   const int step_bytes = job.tokens * columns * 2;
@@ -249,7 +250,7 @@ int place_x(SkinnyJob& job, bool alone) {
   if (alone) {
     job.x_buffers = 0;
     job.x_pitch = unit_columns<Format> * 2 + 64;
-    return sums_bytes(tiles) + skinny_warps * ahead * (unit_bytes<Format>() + job.tokens * job.x_pitch);
+    return sums_bytes(tiles) + units_bytes + skinny_warps * ahead * job.tokens * job.x_pitch;
   }
   job.chunk_steps = job.steps;
   job.x_buffers = 1;
@@ -260,28 +261,34 @@ int place_x(SkinnyJob& job, bool alone) {
     job.x_buffers = 2;
   }
   job.x_pitch = job.chunk_steps * columns * 2 + 64;  // rows of x begin half of all banks apart
-  return sums_bytes(tiles) + skinny_warps * ahead * unit_bytes<Format>() + job.x_buffers * job.tokens * job.x_pitch;
+  return sums_bytes(tiles) + units_bytes + job.x_buffers * job.tokens * job.x_pitch;
 }
 
+/// With a batch-invariant queue nothing that the order of additions depends on changes with the number of tokens:
+/// row_groups, cluster, share.
 template <typename Format>
-void launch_job(const Queue& queue, SkinnyJob job, const Spread& layout, const Call& call) {
+void launch_job(const Call& call, SkinnyJob job) {
+  const bool by_themselves = alone(call, Format::id);
+  const int tiles_of_tokens = token_tiles(job.tokens);
+  const int32_t multiprocessors = native(call.queue).multiprocessors;
   const int32_t units = (job.cols + unit_columns<Format> - 1) / unit_columns<Format>;
-  job.share = (units + layout.cluster - 1) / layout.cluster;
-  for (int32_t first = 0; first < call.x.dims[0]; first += skinny_tokens) {
-    job.tokens = std::min(skinny_tokens, call.x.dims[0] - first);
-    job.x = call.x.rows(first, job.tokens).data;
-    job.y = call.y.rows(first, job.tokens).data;
-    SkinnyLaunch launch;
-    launch.cluster = layout.cluster;
-    launch.shared_bytes = place_x<Format>(job, alone(call, layout.format));
-    launch.blocks =
-        std::min(layout.tiles, skinny_blocks * native(queue).multiprocessors / layout.cluster) * layout.cluster;
-    if constexpr (!std::is_same_v<Format, BF16>) {
-      if (call.x.dtype == Dtype::f16) launch_skinny<Format, Half>(queue, job, launch);
-    }
-    if constexpr (!std::is_same_v<Format, F16>) {
-      if (call.x.dtype == Dtype::bf16) launch_skinny<Format, Bf16>(queue, job, launch);
-    }
+  int32_t blocks = skinny_blocks(1) * multiprocessors;
+  int32_t tiles = count_tiles(job, job.row_groups);
+  SkinnyLaunch launch;
+  if (call.queue.batch_invariant) launch.cluster = spread(tiles, blocks, units, job.row_groups, 8);
+  blocks = skinny_blocks(tiles_of_tokens) * multiprocessors;
+  tiles = count_tiles(job, job.row_groups * row_tiles(tiles_of_tokens));
+  // Clusters have their warps wait for each other: where there are few tiles.
+  const int most_cluster = by_themselves && tiles >= multiprocessors ? 1 : 8;
+  if (!call.queue.batch_invariant) launch.cluster = spread(tiles, blocks, units, job.row_groups, most_cluster);
+  launch.blocks = std::min(tiles, blocks / launch.cluster) * launch.cluster;
+  job.share = (units + launch.cluster - 1) / launch.cluster;
+  launch.shared_bytes = place_x<Format>(job, by_themselves);
+  if constexpr (!std::is_same_v<Format, BF16>) {
+    if (call.x.dtype == Dtype::f16) launch_skinny<Format, Half>(call.queue, job, launch);
+  }
+  if constexpr (!std::is_same_v<Format, F16>) {
+    if (call.x.dtype == Dtype::bf16) launch_skinny<Format, Bf16>(call.queue, job, launch);
   }
 }
 
@@ -301,32 +308,27 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
   for (int i = first; i < call.matrix.count; ++i) {
     if (call.matrix.parts[i].format == format) part_rows += call.matrix.parts[i].rows;
   }
-  Spread layout;
-  layout.format = format;
-  layout.row_groups = row_groups_of(call, format, part_rows);
-  job.row_groups = layout.row_groups;
+  job.row_groups = row_groups_of(call, format, part_rows);
   for (int i = first; i < call.matrix.count; ++i) {
     const Weight& part = call.matrix.parts[i];
     if (part.format != format) continue;
     done[i] = true;
-    layout.tiles += tiles_of(part.rows, layout.row_groups);
     job.data[job.parts] = part.data;
     job.rows[job.parts] = part.rows;
-    job.first_row[job.parts] = columns[i];
-    job.tiles_end[job.parts++] = layout.tiles;
+    job.first_row[job.parts++] = columns[i];
   }
-  visit_format(format, [&]<typename Format>(Format) {
-    if constexpr (std::is_same_v<Format, F32>) {
-      CHECK(false);
-    } else {
-      const int32_t units = (job.cols + unit_columns<Format> - 1) / unit_columns<Format>;
-      // Clusters have their warps wait for each other: for few tiles only.
-      const int multiprocessors = native(call.queue).multiprocessors;
-      const int most_cluster = alone(call, format) && layout.tiles >= multiprocessors ? 1 : 8;
-      spread(layout, units, multiprocessors, most_cluster);
-      launch_job<Format>(call.queue, job, layout, call);
-    }
-  });
+  const int32_t most = call.queue.batch_invariant ? skinny_tokens / 2 : skinny_tokens;
+  for (int32_t begin = 0; begin < call.x.dims[0]; begin += most) {
+    job.tokens = std::min(most, call.x.dims[0] - begin);
+    job.x = call.x.rows(begin, job.tokens).data;
+    job.y = call.y.rows(begin, job.tokens).data;
+    visit_format(format, [&]<typename Format>(Format) {
+      if constexpr (std::is_same_v<Format, F32>)
+        CHECK(false);
+      else
+        launch_job<Format>(call, job);
+    });
+  }
 }
 
 void linear(Queue queue, Tensor y, Tensor x, const Matrix& matrix, bool accumulate, std::byte* scratch) {

@@ -16,7 +16,7 @@
 namespace quern::cuda {
 
 /// What this warp has to read, in order: unit after unit, tile after tile.
-template <typename Format, typename T>
+template <typename Format, typename T, int RowTiles>
 class SkinnyReader {
  public:
   using Unit = typename UnitOf<Format, T>::type;
@@ -33,20 +33,25 @@ class SkinnyReader {
   }
   __device__ __forceinline__ void fetch_next(std::byte* slot) {
     const int number = next();
-    if (number >= 0) fetch_unit(slot, number);
+    if (number >= 0) fetch_units(slot, number);
     advance();
   }
 
  private:
   static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
 
-  __device__ __forceinline__ void fetch_unit(std::byte* slot, int number) const {
-    if constexpr (in_rows<Format>) {
-      fetch_from_rows<Format, Unit>(slot, row_, number, job_.cols);
-    } else {
-      using P = Packed<Format>;
-      const std::byte* const record = row_[0] + headers_bytes<Format>(job_.cols) + int64_t{number} * P::record_bytes;
-      Unit::fetch_to(slot, record, row_[0] + number / 2 * panel_height * P::header, lane());
+  __device__ __forceinline__ void fetch_units(std::byte* slot, int number) const {
+#pragma unroll
+    for (int r = 0; r < RowTiles; ++r) {
+      std::byte* const to = slot + r * Unit::slot_bytes;
+      if constexpr (in_rows<Format>) {
+        fetch_from_rows<Format, Unit>(to, rows_[r], number, job_.cols);
+      } else {
+        using P = Packed<Format>;
+        const std::byte* const panel = rows_[r][0];
+        const std::byte* const record = panel + headers_bytes<Format>(job_.cols) + int64_t{number} * P::record_bytes;
+        Unit::fetch_to(to, record, panel + number / 2 * panel_height * P::header, lane());
+      }
     }
   }
 
@@ -57,7 +62,7 @@ class SkinnyReader {
     aim();
   }
 
-  /// row_: of formats in rows those of this lane, else the panel.
+  /// rows_: of formats in rows those of this lane, else the panels.
   __device__ __forceinline__ void aim() {
     if (tile_ >= job_.tiles_end[job_.parts - 1]) {
       units_ = 0;
@@ -67,14 +72,17 @@ class SkinnyReader {
     while (tile_ >= job_.tiles_end[part]) ++part;
     const int first_tile = part == 0 ? 0 : job_.tiles_end[part - 1];
     const int group = threadIdx.x / 32 * job_.row_groups / skinny_warps;
-    const int row = ((tile_ - first_tile) * job_.row_groups + group) * panel_height;
+    const int64_t bytes = panel_bytes<Format>(job_.cols);
     const int last = job_.rows[part] - 1;
-    if constexpr (in_rows<Format>) {
-      const int64_t bytes = panel_bytes<Format>(job_.cols);
-      row_[0] = job_.data[part] + min(row + lane() / 4, last) * bytes;
-      row_[1] = job_.data[part] + min(row + 8 + lane() / 4, last) * bytes;
-    } else {
-      row_[0] = job_.data[part] + min(row, last) / panel_height * panel_bytes<Format>(job_.cols);
+#pragma unroll
+    for (int r = 0; r < RowTiles; ++r) {
+      const int row = (((tile_ - first_tile) * RowTiles + r) * job_.row_groups + group) * panel_height;
+      if constexpr (in_rows<Format>) {
+        rows_[r][0] = job_.data[part] + min(row + lane() / 4, last) * bytes;
+        rows_[r][1] = job_.data[part] + min(row + 8 + lane() / 4, last) * bytes;
+      } else {
+        rows_[r][0] = job_.data[part] + min(row, last) / panel_height * bytes;
+      }
     }
   }
 
@@ -85,7 +93,7 @@ class SkinnyReader {
   int unit_step_;
   int units_;  // from first_unit_ on that are in this block's share
   int step_ = 0;
-  const std::byte* row_[in_rows<Format> ? 2 : 1];
+  const std::byte* rows_[RowTiles][in_rows<Format> ? 2 : 1];
 };
 
 __device__ __forceinline__ void prefetch_to_l2(const std::byte* p, int bytes) {
@@ -95,16 +103,17 @@ __device__ __forceinline__ void prefetch_to_l2(const std::byte* p, int bytes) {
 }
 
 /// Asks for units [begin, end) of the block's first tile, or for as many as it should have on the way.
-template <typename Format>
+template <typename Format, int RowTiles>
 __device__ void prefetch_tile(const SkinnyJob& job, int tile, int begin, int end) {
   constexpr int most_bytes = 64 << 10;
-  const int pieces = in_rows<Format> ? panel_height * job.row_groups : job.row_groups;  // each of adjacent memory
+  const int panels = job.row_groups * RowTiles;
+  const int pieces = in_rows<Format> ? panel_height * panels : panels;  // each of adjacent memory
   const int piece = threadIdx.x;
   if (piece >= pieces || begin >= end) return;
   int part = 0;
   while (tile >= job.tiles_end[part]) ++part;
   const int first_tile = part == 0 ? 0 : job.tiles_end[part - 1];
-  const int row = (tile - first_tile) * job.row_groups * panel_height + piece * (in_rows<Format> ? 1 : panel_height);
+  const int row = (tile - first_tile) * panels * panel_height + piece * (in_rows<Format> ? 1 : panel_height);
   if (row >= job.rows[part]) return;
   const std::byte* from = job.data[part];
   int64_t bytes = 0;
@@ -163,85 +172,119 @@ __device__ __forceinline__ void fetch_own_x(const SkinnyJob& job, std::byte* to,
   }
 }
 
-/// sums += a unit's part times x, whose columns begin at `x` for this lane; `tokens` are the offsets of its tokens.
-template <typename Format, typename T, int TokenTiles, typename Unit>
-__device__ __forceinline__ void use(float (&sums)[TokenTiles][4], const Unit& unit, int part, const std::byte* x,
-                                    const int (&tokens)[TokenTiles]) {
-  const int lane = threadIdx.x % 32;
-  if constexpr (is_float<Format>) {
-    const Fragments w = unit.fragments(part);
-#pragma unroll
-    for (int n = 0; n < TokenTiles; ++n) {
-      const uint4 b = *reinterpret_cast<const uint4*>(x + tokens[n] + 64 * part + 16 * (lane % 4));
-      multiply<T>(sums[n], w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], b.x, b.y);
-      multiply<T>(sums[n], w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
+/// Eight columns of a token, in the order of a lane's fragments.
+template <typename Format>
+__device__ __forceinline__ uint4 take_x(const std::byte* block, int quarter) {
+  if constexpr (!in_rows<Format>) {
+    if constexpr (Packed<Format>::narrow) {
+      const uint2 first = *reinterpret_cast<const uint2*>(block + 8 * quarter);
+      const uint2 second = *reinterpret_cast<const uint2*>(block + 32 + 8 * quarter);
+      return {first.x, first.y, second.x, second.y};
     }
-  } else if constexpr (is_f8<Format>) {
+  }
+  return *reinterpret_cast<const uint4*>(block + 16 * quarter);
+}
+
+/// sums += w b
+template <typename T>
+__device__ __forceinline__ void add_products(float (&sums)[4], const Fragments& w, const uint4& b) {
+  multiply<T>(sums, w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], b.x, b.y);
+  multiply<T>(sums, w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
+}
+
+/// The same of levels; `totals` are sums of x.
+template <typename Format, typename T>
+__device__ __forceinline__ void add_scaled(float (&sums)[4], const Fragments& w, const Factors& factors, const uint4& b,
+                                           const float (&totals)[4]) {
+  float products[4] = {};
+  if constexpr (Packed<Format>::narrow) {
+    float others[4] = {};
+    multiply<T>(products, w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], b.x, b.y);
+    multiply<T>(others, w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
 #pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      const Fragments w = unit.fragments(part, block);
-#pragma unroll
-      for (int n = 0; n < TokenTiles; ++n) {
-        const std::byte* const at = x + tokens[n] + 2 * f8_chunk * part + 64 * block;
-        const uint4 b = *reinterpret_cast<const uint4*>(at + 16 * (lane % 4));
-        float products[4] = {};
-        float(&to)[4] = Format::scale_bytes > 0 ? products : sums[n];
-        multiply<T>(to, w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], b.x, b.y);
-        multiply<T>(to, w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
-        if constexpr (Format::scale_bytes > 0) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[n][i] += unit.scale[i / 2] * products[i];
-        }
-      }
+    for (int i = 0; i < 4; ++i) {
+      sums[i] += factors.scale[i / 2][0] * products[i];
+      sums[i] += factors.scale[i / 2][1] * others[i];
     }
   } else {
-    constexpr bool has_minimum = Format::id == FormatId::q4_1 || Format::id == FormatId::q4_k;
-    constexpr uint32_t one = Magic<T>::one;
+    add_products<T>(products, w, b);
 #pragma unroll
-    for (int block = 0; block < Unit::blocks; ++block) {
-      const Fragments w = unit.fragments(block);
-      const Factors factors = unit.factors(block, lane);
+    for (int i = 0; i < 4; ++i) {
+      sums[i] += factors.scale[i / 2][0] * products[i];
+      if constexpr (has_minimum<Format>) sums[i] += factors.minimum[i / 2] * totals[i];
+    }
+  }
+}
+
+/// sums += a part of units, one for each tile of 16 rows, times x, whose columns begin at `x`; `tokens` are the offsets
+/// of this lane's tokens.
+template <typename Format, typename T, int TokenTiles, int RowTiles, typename Unit>
+__device__ __forceinline__ void use(float (&sums)[RowTiles][TokenTiles][4], const Unit (&units)[RowTiles], int part,
+                                    const std::byte* x, const int (&tokens)[TokenTiles]) {
+  const int lane = threadIdx.x % 32;
+  constexpr int blocks = Unit::columns / Unit::parts / 32;
 #pragma unroll
-      for (int n = 0; n < TokenTiles; ++n) {
-        const std::byte* const at = x + tokens[n] + 64 * block;
-        float products[4] = {};
-        if constexpr (Packed<Format>::narrow) {
-          const uint2 first = *reinterpret_cast<const uint2*>(at + 8 * (lane % 4));
-          const uint2 second = *reinterpret_cast<const uint2*>(at + 32 + 8 * (lane % 4));
-          float others[4] = {};
-          multiply<T>(products, w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], first.x, first.y);
-          multiply<T>(others, w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], second.x, second.y);
+  for (int block = 0; block < blocks; ++block) {
+    Fragments w[RowTiles];
+    [[maybe_unused]] Factors factors[RowTiles];
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            sums[n][i] += factors.scale[i / 2][0] * products[i];
-            sums[n][i] += factors.scale[i / 2][1] * others[i];
-          }
+    for (int r = 0; r < RowTiles; ++r) {
+      if constexpr (in_rows<Format>) {
+        w[r] = units[r].fragments(part, block);
+      } else {
+        w[r] = units[r].fragments(block);
+        factors[r] = units[r].factors(block, lane);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < TokenTiles; ++n) {
+      const uint4 b = take_x<Format>(x + tokens[n] + 64 * (blocks * part + block), lane % 4);
+      [[maybe_unused]] float totals[4] = {};
+      if constexpr (has_minimum<Format>) {
+        constexpr uint32_t one = Magic<T>::one;
+        multiply<T>(totals, one, one, one, one, b.x, b.y);
+        multiply<T>(totals, one, one, one, one, b.z, b.w);
+      }
+#pragma unroll
+      for (int r = 0; r < RowTiles; ++r) {
+        if constexpr (!in_rows<Format>) {
+          add_scaled<Format, T>(sums[r][n], w[r], factors[r], b, totals);
+        } else if constexpr (Format::scale_bytes > 0) {
+          float products[4] = {};
+          add_products<T>(products, w[r], b);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[r][n][i] += units[r].scale[i / 2] * products[i];
         } else {
-          const uint4 b = *reinterpret_cast<const uint4*>(at + 16 * (lane % 4));
-          multiply<T>(products, w.a[0][0], w.a[1][0], w.a[0][1], w.a[1][1], b.x, b.y);
-          multiply<T>(products, w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[n][i] += factors.scale[i / 2][0] * products[i];
-          if constexpr (has_minimum) {
-            float totals[4] = {};
-            multiply<T>(totals, one, one, one, one, b.x, b.y);
-            multiply<T>(totals, one, one, one, one, b.z, b.w);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sums[n][i] += factors.minimum[i / 2] * totals[i];
-          }
+          add_products<T>(sums[r][n], w[r], b);
         }
       }
     }
   }
 }
 
+/// The same of one tile of rows.
+template <typename Format, typename T, int TokenTiles, typename Unit>
+__device__ __forceinline__ void use(float (&sums)[TokenTiles][4], const Unit& unit, int part, const std::byte* x,
+                                    const int (&tokens)[TokenTiles]) {
+  use<Format, T, TokenTiles, 1>(reinterpret_cast<float(&)[1][TokenTiles][4]>(sums),
+                                reinterpret_cast<const Unit(&)[1]>(unit), part, x, tokens);
+}
+
+/// One tile of 16 rows of each warp in a tile.
+struct Slice {
+  int tile;
+  int row_tile;
+  int row_tiles;
+};
+
 /// Writes, or adds to, one result.
 template <typename T>
-__device__ __forceinline__ void put(const SkinnyJob& job, int tile, int row_in_tile, int token, float sum) {
+__device__ __forceinline__ void put(const SkinnyJob& job, Slice slice, int row_in_slice, int token, float sum) {
   int part = 0;
-  while (tile >= job.tiles_end[part]) ++part;
+  while (slice.tile >= job.tiles_end[part]) ++part;
   const int first_tile = part == 0 ? 0 : job.tiles_end[part - 1];
-  const int row = (tile - first_tile) * job.row_groups * panel_height + row_in_tile;
+  const int number = (slice.tile - first_tile) * slice.row_tiles + slice.row_tile;
+  const int row = number * job.row_groups * panel_height + row_in_slice;
   if (row >= job.rows[part]) return;
   const int column = job.first_row[part] + row;
   if (job.scale != nullptr) sum *= job.scale[column];
@@ -257,8 +300,8 @@ __device__ __forceinline__ void put(const SkinnyJob& job, int tile, int row_in_t
 
 /// Adds the sums of the warps of each row group, then those of the cluster's blocks, and puts them out.
 template <typename T, int TokenTiles>
-__device__ __forceinline__ void finish_tile(const SkinnyJob& job, float (&sums)[TokenTiles][4], float* shared, int tile,
-                                            int rank, int ranks) {
+__device__ __forceinline__ void finish_slice(const SkinnyJob& job, const float (&sums)[TokenTiles][4], float* shared,
+                                             Slice slice, int rank, int ranks) {
   constexpr int warp_floats = 8 * TokenTiles * sums_pitch;
   const int lane = threadIdx.x % 32;
   float* const mine = shared + threadIdx.x / 32 * warp_floats + 2 * (lane % 4) * sums_pitch + lane / 4;
@@ -280,7 +323,7 @@ __device__ __forceinline__ void finish_tile(const SkinnyJob& job, float (&sums)[
     float sum = at[0];
     for (int warp = 1; warp < warps; ++warp) sum += at[warp * warp_floats];
     if (ranks == 1)
-      put<T>(job, tile, element % rows, element / rows, sum);
+      put<T>(job, slice, element % rows, element / rows, sum);
     else
       at[0] = sum;
   }
@@ -292,7 +335,7 @@ __device__ __forceinline__ void finish_tile(const SkinnyJob& job, float (&sums)[
       float* const at = shared + place(element);
       float sum = 0.0F;
       for (int other = 0; other < ranks; ++other) sum += *cluster.map_shared_rank(at, other);
-      put<T>(job, tile, element % rows, element / rows, sum);
+      put<T>(job, slice, element % rows, element / rows, sum);
     }
     cluster.sync();
     return;
@@ -313,7 +356,7 @@ __device__ __forceinline__ void finish_rows(const SkinnyJob& job, const float (&
   for (int element = lane; element < panel_height * job.tokens; element += 32) {
     const int row = element % panel_height;
     const int token = element / panel_height;
-    put<T>(job, tile, panel_height * warp + row, token, mine[token * sums_pitch + row]);
+    put<T>(job, {tile, 0, 1}, panel_height * warp + row, token, mine[token * sums_pitch + row]);
   }
   __syncwarp();
 }
@@ -335,12 +378,12 @@ template <typename Format, typename T, typename Reader>
 __device__ __forceinline__ void multiply_alone(const SkinnyJob& job, const SkinnyPlace& at, Reader& reader,
                                                std::byte* shared, std::byte* slots, int slot_bytes) {
   using Unit = typename Reader::Unit;
-  constexpr int ahead = units_ahead<Format>();
-  const int units = at.end - at.begin;
+  constexpr int ahead = units_ahead<Format>(1);
+  const int mine = at.end - at.begin;
   const int tokens[1] = {min(static_cast<int>(threadIdx.x) % 32 / 4, job.tokens - 1) * job.x_pitch};
   for (int i = 0; i < ahead; ++i) {
     const int unit = at.turn + i % job.steps * at.turns;
-    if (unit < units) fetch_own_x<T, Unit::columns>(job, slots + i * slot_bytes + Unit::slot_bytes, at.begin + unit);
+    if (unit < mine) fetch_own_x<T, Unit::columns>(job, slots + i * slot_bytes + Unit::slot_bytes, at.begin + unit);
   }
   close_fetches();
   wait_for_fetches<0>();
@@ -348,17 +391,18 @@ __device__ __forceinline__ void multiply_alone(const SkinnyJob& job, const Skinn
   float* sums_then = sums_now + sums_floats(1);
   int slot = 0;
   for (int tile = at.tile; tile < job.tiles_end[job.parts - 1]; tile += at.tile_step) {
-    float sums[1][4] = {};
+    float sums[1][1][4] = {};
     for (int step = 0; step < job.steps; ++step) {
       wait_for_fetches<ahead - 1>();
       __syncwarp();
       std::byte* const data = slots + slot * slot_bytes;
-      if (at.turn + step * at.turns < units) {
-        Unit unit;
-        unit.take(data, threadIdx.x % 32);
+      if (at.turn + step * at.turns < mine) {
+        Unit units[1];
+        units[0].take(data, threadIdx.x % 32);
 #pragma unroll
-        for (int part = 0; part < Unit::parts; ++part)
-          use<Format, T, 1>(sums, unit, part, data + Unit::slot_bytes, tokens);
+        for (int part = 0; part < Unit::parts; ++part) {
+          use<Format, T, 1, 1>(sums, units, part, data + Unit::slot_bytes, tokens);
+        }
       }
       __syncwarp();  // all lanes have read x
       const int next = reader.next();
@@ -368,10 +412,10 @@ __device__ __forceinline__ void multiply_alone(const SkinnyJob& job, const Skinn
       slot = slot + 1 == ahead ? 0 : slot + 1;
     }
     if (at.turns == 1 && at.ranks == 1) {
-      finish_rows<T>(job, sums[0], sums_now, tile);
+      finish_rows<T>(job, sums[0][0], sums_now, tile);
       continue;
     }
-    finish_tile<T, 1>(job, sums, sums_now, tile, at.rank, at.ranks);
+    finish_slice<T, 1>(job, sums[0], sums_now, {tile, 0, 1}, at.rank, at.ranks);
     float* const next_sums = sums_then;
     sums_then = sums_now;
     sums_now = next_sums;
@@ -379,12 +423,13 @@ __device__ __forceinline__ void multiply_alone(const SkinnyJob& job, const Skinn
 }
 
 /// The block together: x comes in chunks of columns.
-template <typename Format, typename T, int TokenTiles, typename Reader>
+template <typename Format, typename T, int TokenTiles, int RowTiles, typename Reader>
 __device__ __forceinline__ void multiply_together(const SkinnyJob& job, const SkinnyPlace& at, Reader& reader,
                                                   std::byte* shared, std::byte* slots) {
   using Unit = typename Reader::Unit;
-  constexpr int ahead = units_ahead<Format>();
-  std::byte* const x = shared + sums_bytes(TokenTiles) + skinny_warps * ahead * Unit::slot_bytes;
+  constexpr int ahead = units_ahead<Format>(TokenTiles);
+  constexpr int slot_bytes = RowTiles * Unit::slot_bytes;
+  std::byte* const x = shared + sums_bytes(TokenTiles) + skinny_warps * ahead * slot_bytes;
   const int buffer_bytes = job.tokens * job.x_pitch;
   const int chunk_columns = job.chunk_steps * at.turns * Unit::columns;
   int tokens[TokenTiles];
@@ -403,7 +448,7 @@ __device__ __forceinline__ void multiply_together(const SkinnyJob& job, const Sk
   float* block_sums = reinterpret_cast<float*>(shared);
   float* other_sums = block_sums + (sums_buffers(TokenTiles) - 1) * sums_floats(TokenTiles);
   for (int tile = at.tile; tile < job.tiles_end[job.parts - 1]; tile += at.tile_step) {
-    float sums[TokenTiles][4] = {};
+    float sums[RowTiles][TokenTiles][4] = {};
     for (int step = 0; step < job.steps;) {
       const int last = min(job.steps, step + job.chunk_steps);
       if (job.x_buffers == 2) {
@@ -420,31 +465,38 @@ __device__ __forceinline__ void multiply_together(const SkinnyJob& job, const Sk
       for (; step < last; ++step) {
         wait_for_fetches<ahead - 1>();
         if (at.turn + step * at.turns < at.end - at.begin) {
-          Unit unit;
-          unit.take(slots + slot, threadIdx.x % 32);
+          Unit units[RowTiles];
 #pragma unroll
-          for (int part = 0; part < Unit::parts; ++part) use<Format, T, TokenTiles>(sums, unit, part, columns, tokens);
+          for (int r = 0; r < RowTiles; ++r) units[r].take(slots + slot + r * Unit::slot_bytes, threadIdx.x % 32);
+#pragma unroll
+          for (int part = 0; part < Unit::parts; ++part) {
+            use<Format, T, TokenTiles, RowTiles>(sums, units, part, columns, tokens);
+          }
         }
         reader.fetch_next(slots + slot);
         close_fetches();
-        slot = slot + Unit::slot_bytes == ahead * Unit::slot_bytes ? 0 : slot + Unit::slot_bytes;
+        slot = slot + slot_bytes == ahead * slot_bytes ? 0 : slot + slot_bytes;
         columns += at.turns * Unit::columns * 2;
       }
       if (job.x_buffers == 2) buffer ^= 1;
     }
-    finish_tile<T, TokenTiles>(job, sums, block_sums, tile, at.rank, at.ranks);
-    float* const next_sums = other_sums;
-    other_sums = block_sums;
-    block_sums = next_sums;
+#pragma unroll
+    for (int r = 0; r < RowTiles; ++r) {
+      finish_slice<T, TokenTiles>(job, sums[r], block_sums, {tile, r, RowTiles}, at.rank, at.ranks);
+      float* const next_sums = other_sums;
+      other_sums = block_sums;
+      block_sums = next_sums;
+    }
   }
 }
 
 template <typename Format, typename T, int TokenTiles>
 __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles))
     skinny(const __grid_constant__ SkinnyJob job, int ranks) {
-  using Reader = SkinnyReader<Format, T>;
+  constexpr int RowTiles = row_tiles(TokenTiles);
+  using Reader = SkinnyReader<Format, T, RowTiles>;
   using Unit = typename Reader::Unit;
-  constexpr int ahead = units_ahead<Format>();
+  constexpr int ahead = units_ahead<Format>(TokenTiles);
   static_assert(Unit::slot_bytes == unit_bytes<Format>());
   extern __shared__ __align__(128) std::byte shared[];
   allow_next();
@@ -457,7 +509,7 @@ __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles
   const int tile_step = gridDim.x / ranks;
   const int begin = rank * job.share;
   const int end = min(begin + job.share, (job.cols + Unit::columns - 1) / Unit::columns);
-  const int slot_bytes = Unit::slot_bytes + (job.x_buffers == 0 ? job.tokens * job.x_pitch : 0);
+  const int slot_bytes = RowTiles * Unit::slot_bytes + (job.x_buffers == 0 ? job.tokens * job.x_pitch : 0);
   std::byte* const slots = shared + sums_bytes(TokenTiles) + threadIdx.x / 32 * (ahead * slot_bytes);
   Reader reader(job, first_tile, tile_step, begin + turn, turns, end - begin - turn);
 #pragma unroll
@@ -465,14 +517,14 @@ __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles
     reader.fetch_next(slots + i * slot_bytes);
     close_fetches();
   }
-  prefetch_tile<Format>(job, first_tile, begin + ahead * turns, end);
+  prefetch_tile<Format, RowTiles>(job, first_tile, begin + ahead * turns, end);
 
   wait_for_previous();
   const SkinnyPlace place{first_tile, tile_step, begin, end, turn, turns, rank, ranks};
   if constexpr (TokenTiles == 1) {
     if (job.x_buffers == 0) return multiply_alone<Format, T>(job, place, reader, shared, slots, slot_bytes);
   }
-  multiply_together<Format, T, TokenTiles>(job, place, reader, shared, slots);
+  multiply_together<Format, T, TokenTiles, RowTiles>(job, place, reader, shared, slots);
 }
 
 template <typename Format, typename T, int TokenTiles>
@@ -501,7 +553,8 @@ template <typename Format, typename T>
 void launch_skinny(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& shape) {
   if (job.tokens <= 8) return launch_tiles<Format, T, 1>(queue, job, shape);
   if (job.tokens <= 16) return launch_tiles<Format, T, 2>(queue, job, shape);
-  launch_tiles<Format, T, 4>(queue, job, shape);
+  if (job.tokens <= 32) return launch_tiles<Format, T, 4>(queue, job, shape);
+  launch_tiles<Format, T, 8>(queue, job, shape);
 }
 
 }  // namespace quern::cuda

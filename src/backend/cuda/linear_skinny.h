@@ -10,10 +10,10 @@
 namespace quern::cuda {
 
 inline constexpr int skinny_warps = 8;
-inline constexpr int skinny_tokens = 32;  // the most of one launch
+inline constexpr int skinny_tokens = 64;  // the most of one launch
 
 /// Tokens are multiplied in tiles of eight; kernels exist for these numbers of tiles.
-constexpr int token_tiles(int32_t tokens) { return tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4; }
+constexpr int token_tiles(int32_t tokens) { return tokens <= 8 ? 1 : tokens <= 16 ? 2 : tokens <= 32 ? 4 : 8; }
 
 /// Columns of the unit that a warp reads at once, and how many of them it has under way.
 template <typename Format>
@@ -25,10 +25,15 @@ constexpr int unit_bytes() {  // of shared memory
   else
     return Packed<Format>::record_bytes + 64 * Packed<Format>::header;
 }
+/// Tiles of 16 rows of a warp: of many tokens two, so that x is read from shared memory half as often.
+constexpr int row_tiles(int tiles) { return tiles == 1 ? 1 : 2; }
 template <typename Format>
-constexpr int units_ahead() {
-  return unit_bytes<Format>() > 1700 ? 3 : 4;
+constexpr int units_ahead(int tiles) {
+  return row_tiles(tiles) == 2 ? 2 : unit_bytes<Format>() > 1700 ? 3 : 4;
 }
+
+template <typename Format>
+inline constexpr bool has_minimum = Format::id == FormatId::q4_1 || Format::id == FormatId::q4_k;
 
 inline constexpr int sums_pitch = 18;  // floats between tokens: at most two lanes of a store in one bank
 /// Tiles take turns with the sums of few tokens, so that warps go on while others still write results.
@@ -37,8 +42,8 @@ constexpr int sums_floats(int tiles) { return skinny_warps * 8 * tiles * sums_pi
 constexpr int sums_bytes(int tiles) { return sums_buffers(tiles) * sums_floats(tiles) * 4; }
 /// Blocks that an SM can hold. Twice as many as a launch has there, so that the next kernel's blocks find room beside
 /// them and fetch their first units meanwhile.
-constexpr int skinny_residents(int tiles) { return tiles == 1 ? 4 : tiles == 2 ? 3 : 2; }
-inline constexpr int skinny_blocks = 2;  // of a launch on each SM
+constexpr int skinny_residents(int tiles) { return tiles == 1 ? 4 : tiles <= 4 ? 2 : 1; }
+constexpr int skinny_blocks(int tiles) { return tiles <= 4 ? 2 : 1; }  // of a launch on each SM
 
 /// y[token][first_row[p] + r] = sum over columns of part p's row r times x[token], times scale, plus bias.
 struct SkinnyJob {
@@ -49,7 +54,7 @@ struct SkinnyJob {
   int32_t parts;
   int32_t cols;
   int32_t tokens;
-  int32_t row_groups;   // groups of 16 rows in a tile; the warps of a group share its columns
+  int32_t row_groups;   // of warps in a block, which share the columns of row_tiles() * 16 rows each
   int32_t share;        // units of columns of each block of a cluster
   int32_t steps;        // of each warp in a tile: its units
   int32_t chunk_steps;  // steps whose x is in shared memory at once

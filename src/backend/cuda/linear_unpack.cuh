@@ -297,7 +297,7 @@ struct FloatUnit {
     for (int i = 0; i < 4; ++i) words[i / 2][i % 2] = *reinterpret_cast<const uint4*>(slot + 512 * i + 16 * lane);
   }
 
-  __device__ __forceinline__ Fragments fragments(int part) const {
+  __device__ __forceinline__ Fragments fragments(int part, int /*block*/ = 0) const {
     Fragments out;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
