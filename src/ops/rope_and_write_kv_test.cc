@@ -1,7 +1,10 @@
 #include "ops/rope_and_write_kv.h"
 
+#include <cmath>
 #include <cstring>
+#include <utility>
 
+#include "formats/half.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/test_device.h"
@@ -31,26 +34,40 @@ struct Sequences {
   std::vector<int32_t> rows{1, 0};
   std::vector<int32_t> positions{0, 1, 2, 14, 15, 16, 17};
   std::vector<int32_t> table{3, 1, 0, 2};
+  std::vector<float> scales;
 
   Segments segments() { return {view(starts), view(rows), view(positions)}; }
-  PagedKv pages_of(std::vector<float>& memory, const Shape& shape) {
-    const int64_t page_floats = int64_t{2} * shape.kv_heads * page_tokens * shape.head_dim;
-    memory.assign(static_cast<size_t>(pages * page_floats), 0.0F);
+  PagedKv pages_of(std::vector<std::byte>& memory, const Shape& shape, Dtype dtype) {
     PagedKv kv;
-    kv.pool = reinterpret_cast<std::byte*>(memory.data());
-    kv.page_bytes = page_floats * int64_t{sizeof(float)};
+    kv.page_bytes = int64_t{2} * shape.kv_heads * page_tokens * shape.head_dim * dtype_bytes(dtype);
+    memory.assign(static_cast<size_t>(pages * kv.page_bytes), std::byte{0});
+    kv.pool = memory.data();
     kv.table = Tensor::dense(reinterpret_cast<std::byte*>(table.data()), Dtype::i32, 2, 2);
     kv.heads = shape.kv_heads;
     kv.head_dim = shape.head_dim;
-    kv.dtype = Dtype::f32;
+    kv.dtype = dtype;
+    if (dtype == Dtype::f8) {
+      scales.assign(static_cast<size_t>(shape.kv_heads), 0.03F);
+      kv.k_scale = kv.v_scale = view(scales);
+    }
     return kv;
   }
 };
 
+/// What a pool holds, as floats.
+std::vector<float> values_of(const std::vector<std::byte>& memory, Dtype dtype) {
+  std::vector<float> values(memory.size() / static_cast<size_t>(dtype_bytes(dtype)));
+  if (dtype == Dtype::f32) std::memcpy(values.data(), memory.data(), memory.size());
+  for (size_t i = 0; i < values.size() && dtype == Dtype::f8; ++i) {
+    values[i] = e4m3_to_f32(static_cast<uint8_t>(memory[i]));
+  }
+  return values;
+}
+
 TEST_P(RopeAndWriteKv, EqualsTheOperationsOneAfterTheOther) {
   const Shape& shape = GetParam();
   at_every_isa([&] {
-    for (const int32_t padding : {4, 3}) {
+    for (const auto& [padding, dtype] : {std::pair{4, Dtype::f32}, {3, Dtype::f32}, {4, Dtype::f8}, {3, Dtype::f8}}) {
       TestDevice device;
       Exec exec = device.exec();
       Sequences sequences;
@@ -72,10 +89,10 @@ TEST_P(RopeAndWriteKv, EqualsTheOperationsOneAfterTheOther) {
       if (shape.norm) transform = {view(q_norm), view(k_norm), 1e-6F, {}, false};
       if (shape.dims > 0) transform.table = rope_table(exec, view(sequences.positions), view(inverse), 1.0F);
       transform.interleaved = shape.interleaved;
-      std::vector<float> memory;
-      std::vector<float> expected_memory;
-      const PagedKv kv = sequences.pages_of(memory, shape);
-      const PagedKv expected_kv = sequences.pages_of(expected_memory, shape);
+      std::vector<std::byte> memory;
+      std::vector<std::byte> expected_memory;
+      const PagedKv kv = sequences.pages_of(memory, shape, dtype);
+      const PagedKv expected_kv = sequences.pages_of(expected_memory, shape, dtype);
       const Tensor q = expected.tensor().columns(0, q_size);
       const Tensor k = expected.tensor().columns(q_size, kv_size);
       if (shape.norm) {
@@ -96,7 +113,12 @@ TEST_P(RopeAndWriteKv, EqualsTheOperationsOneAfterTheOther) {
       for (int32_t row = 0; row < 7; ++row) {
         for (int32_t col = 0; col < q_size; ++col) ASSERT_NEAR(qkv.at(row, col), expected.at(row, col), error);
       }
-      for (size_t i = 0; i < memory.size(); ++i) ASSERT_NEAR(memory[i], expected_memory[i], error) << i;
+      const std::vector<float> written = values_of(memory, dtype);
+      const std::vector<float> wanted = values_of(expected_memory, dtype);
+      for (size_t i = 0; i < written.size(); ++i) {
+        const float step = testing_on_gpu() && dtype == Dtype::f8 ? std::fabs(wanted[i]) / 8 + 0x1p-9F : error;
+        ASSERT_NEAR(written[i], wanted[i], step) << i;
+      }
     }
   });
 }
