@@ -66,7 +66,6 @@ struct ThreadPool::State {
   alignas(64) Gate start;
   alignas(64) Gate phase;  // of the barrier
   alignas(64) std::atomic<int> arrived{0};
-  alignas(64) std::atomic<int64_t> ticket{0};
   void (*call)(void*, int) = nullptr;
   void* object = nullptr;
   bool stopping = false;
@@ -114,9 +113,6 @@ void ThreadPool::barrier() {
     state_->phase.wait_change(seen);
   }
 }
-
-void ThreadPool::reset_tickets() { state_->ticket.store(0, std::memory_order_relaxed); }
-int64_t ThreadPool::next_ticket() { return state_->ticket.fetch_add(1, std::memory_order_relaxed); }
 
 int usable_cores() {
   cpu_set_t allowed;

@@ -1,6 +1,7 @@
 // ThreadPool: a fixed team that runs one parallel region at a time. Thread: the one that created it calls run().
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -27,18 +28,29 @@ class ThreadPool {
                const_cast<void*>(static_cast<const void*>(&body)));
   }
 
-  /// Calls body(begin, end) for disjoint ranges that cover [0, count), in pieces of `grain`, handed out as workers get
-  /// free.
+  /// Calls body(begin, end) for disjoint ranges that cover [0, count), in pieces of `grain`. Every worker begins with a
+  /// stretch of its own, reads it in order and then helps the others. Equal counts give equal stretches, so that a
+  /// worker finds in its cache what it wrote in the region before.
   template <typename Body>
   void parallel_for(int64_t count, int64_t grain, Body&& body) {
     if (count <= grain || size_ == 1) {
       if (count > 0) body(int64_t{0}, count);
       return;
     }
-    reset_tickets();
-    run([&](int) {
-      for (int64_t begin = next_ticket() * grain; begin < count; begin = next_ticket() * grain) {
-        body(begin, begin + grain < count ? begin + grain : count);
+    Share shares[most_shares];
+    const int share_count = size_ < most_shares ? size_ : most_shares;
+    for (int i = 0; i < share_count; ++i) {
+      shares[i].next.store(count * i / share_count, std::memory_order_relaxed);
+      shares[i].end = count * (i + 1) / share_count;
+    }
+    run([&](int worker) {
+      for (int i = 0; i < share_count; ++i) {
+        Share& share = shares[(worker + i) % share_count];
+        while (true) {
+          const int64_t begin = share.next.fetch_add(grain, std::memory_order_relaxed);
+          if (begin >= share.end) break;
+          body(begin, begin + grain < share.end ? begin + grain : share.end);
+        }
       }
     });
   }
@@ -47,9 +59,13 @@ class ThreadPool {
   void barrier();
 
  private:
+  struct alignas(64) Share {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  static constexpr int most_shares = 64;
+
   void run_erased(void (*call)(void*, int), void* object);
-  void reset_tickets();
-  int64_t next_ticket();
 
   struct State;
   int size_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backend/cpu/linear_multiply.h"
-#include "backend/cpu/linear_shares.h"
 #include "base/thread_pool.h"
 
 namespace quern::QUERN_ISA {
@@ -55,7 +54,7 @@ void linear_block(ThreadPool& pool, Tensor y, Tensor x, const Matrix& matrix, bo
   const float* bias = matrix.bias ? matrix.bias.as<float>() : nullptr;
   const float* scale = matrix.scale ? matrix.scale.as<float>() : nullptr;
   const Output out{y.as<float>(), y.strides[0], scale, bias, accumulate};
-  panels::share_out(pool, count, panels_at_a_time(count, pool.size(), products),
+  pool.parallel_for(count, panels_at_a_time(count, pool.size(), products),
                     [&](int64_t begin, int64_t end) { multiply_panels(matrix, begin, end, prepared, out); });
 }
 

@@ -78,11 +78,11 @@ void add_tile(const IntegerBlock<Parts, HasMinimum>& block, int records, const i
         const Floats scale = broadcast(groups[t].scale);
         for (int p = 0; p < 2; ++p) {
           float* sum = sums + (t * 2 + p) * lanes;
-          Floats value = fma(block.scales[r][part][p], mul(to_floats(dots[p][t]), scale), load_floats(sum));
+          Floats value = fma(block.scales[r][part][p], to_floats(dots[p][t]) * scale, load_floats(sum));
           if constexpr (HasMinimum) {
             if (part == Parts - 1) value = fma(block.minima[r][p], broadcast(groups[t].sum), value);
           }
-          store_floats(sum, value);
+          store(sum, value);
         }
       }
     }
@@ -108,7 +108,7 @@ void add_tile(const FloatBlock& block, int records, const float* values, float* 
     values += Tokens * record_columns;
   }
   for (int t = 0; t < Tokens; ++t) {
-    for (int p = 0; p < 2; ++p) store_floats(sums + (t * 2 + p) * lanes, tile[p][t]);
+    for (int p = 0; p < 2; ++p) store(sums + (t * 2 + p) * lanes, tile[p][t]);
   }
 }
 

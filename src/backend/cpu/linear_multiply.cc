@@ -58,14 +58,14 @@ QUERN_INLINE void write_panel(const Output& out, int token, int row, int rows, c
   if (rows == panel_height) {
     for (int half = 0; half < 2; ++half) {
       Floats value = sums[half];
-      if (scale != nullptr) value = mul(value, load_floats(scale + half * lanes));
-      if (bias != nullptr) value = add(value, load_floats(bias + half * lanes));
-      store_floats(y + half * lanes, out.accumulate ? add(load_floats(y + half * lanes), value) : value);
+      if (scale != nullptr) value *= load(scale + half * lanes);
+      if (bias != nullptr) value += load(bias + half * lanes);
+      store(y + half * lanes, out.accumulate ? load(y + half * lanes) + value : value);
     }
     return;
   }
   float values[panel_height];
-  for (int half = 0; half < 2; ++half) store_floats(values + half * lanes, sums[half]);
+  for (int half = 0; half < 2; ++half) store(values + half * lanes, sums[half]);
   for (int i = 0; i < rows; ++i) {
     if (scale != nullptr) values[i] *= scale[i];
     if (bias != nullptr) values[i] += bias[i];

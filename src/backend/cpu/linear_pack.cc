@@ -7,7 +7,6 @@
 namespace quern::QUERN_ISA {
 namespace {
 
-using panels::lanes;
 using panels::lanes_bytes;
 using panels::Panel;
 using panels::panel_bytes_of;

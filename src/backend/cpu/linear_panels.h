@@ -30,9 +30,9 @@ QUERN_INLINE void four_bit_pairs(const std::byte* p, High&& high, Use&& use) {
   if constexpr (First < Last) {
     const Ints mask = broadcast_short(15);
     const Ints raw = load_ints(p + First / 4 * lanes_bytes);
-    use(Pair<First>{}, high(Pair<First>{}, bit_and(raw, mask)));
-    use(Pair<First + 1>{}, high(Pair<First + 1>{}, bit_and(right_short<4>(raw), mask)));
-    use(Pair<First + 2>{}, high(Pair<First + 2>{}, bit_and(right_short<8>(raw), mask)));
+    use(Pair<First>{}, high(Pair<First>{}, raw & mask));
+    use(Pair<First + 1>{}, high(Pair<First + 1>{}, right_short<4>(raw) & mask));
+    use(Pair<First + 2>{}, high(Pair<First + 2>{}, right_short<8>(raw) & mask));
     use(Pair<First + 3>{}, high(Pair<First + 3>{}, right_short<12>(raw)));
     four_bit_pairs<First + 4, Last>(p, high, use);
   }
@@ -49,9 +49,9 @@ struct NoHighBits {
 template <int From>
 QUERN_INLINE Ints bits_to_four(Ints a, Ints mask) {
   if constexpr (From > 4)
-    return bit_and(right_short<From - 4>(a), mask);
+    return right_short<From - 4>(a) & mask;
   else
-    return bit_and(left_short<4 - From>(a), mask);
+    return left_short<4 - From>(a) & mask;
 }
 
 /// What is common to formats of integers. Sizes are those of a half. `zero`: the stored value that means 0. `parts`:
@@ -66,14 +66,8 @@ struct IntegerPanel {
   QUERN_INLINE static Header load_header(const std::byte* /*header*/) { return {}; }
 };
 
-template <typename Format>
-struct Panel;
-
-template <>
-struct Panel<Q4_0> : IntegerPanel {
-  static constexpr int zero = 8;
-  static constexpr int record_bytes = lanes * 18;
-
+/// Four bits per value and, unless a format says otherwise, a scale behind them.
+struct FourBitPanel : IntegerPanel {
   template <int Part, typename Use>
   QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
     four_bit_pairs<0, 16>(record, NoHighBits{}, use);
@@ -84,20 +78,21 @@ struct Panel<Q4_0> : IntegerPanel {
   }
 };
 
+template <typename Format>
+struct Panel;
+
 template <>
-struct Panel<Q4_1> : IntegerPanel {
+struct Panel<Q4_0> : FourBitPanel {
+  static constexpr int zero = 8;
+  static constexpr int record_bytes = lanes * 18;
+};
+
+template <>
+struct Panel<Q4_1> : FourBitPanel {
   static constexpr int zero = 0;
   static constexpr int record_bytes = lanes * 20;
   static constexpr bool has_minimum = true;
 
-  template <int Part, typename Use>
-  QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
-    four_bit_pairs<0, 16>(record, NoHighBits{}, use);
-  }
-  template <int Part>
-  QUERN_INLINE static Floats scale(const std::byte* record, Header /*header*/) {
-    return load_f16(record + 4 * lanes_bytes);
-  }
   QUERN_INLINE static Floats minimum(const std::byte* record, Header /*header*/) {
     return load_f16(record + 4 * lanes_bytes + 2 * lanes);
   }
@@ -111,9 +106,8 @@ struct Panel<Q5_0> : IntegerPanel {
   template <int Part, typename Use>
   QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
     const Ints fifth = load_ints(record + 4 * lanes_bytes);
-    const auto high = [&]<int J>(Pair<J>, Ints low) __attribute__((always_inline)) {
-      return bit_or(low, bits_to_four<J>(fifth, broadcast_short(16)));
-    };
+    const auto high = [&]<int J>(Pair<J>, Ints low)
+                          __attribute__((always_inline)) { return low | bits_to_four<J>(fifth, broadcast_short(16)); };
     four_bit_pairs<0, 16>(record, high, use);
   }
   template <int Part>
@@ -141,7 +135,7 @@ struct Panel<Q8_0> : IntegerPanel {
   QUERN_INLINE static void two_pairs(const std::byte* record, Use&& use) {
     if constexpr (First < 16) {
       const Ints raw = load_ints(record + First / 2 * lanes_bytes);
-      use(Pair<First>{}, bit_and(raw, broadcast_short(255)));
+      use(Pair<First>{}, raw & broadcast_short(255));
       use(Pair<First + 1>{}, right_short<8>(raw));
       two_pairs<First + 2>(record, use);
     }
@@ -149,7 +143,7 @@ struct Panel<Q8_0> : IntegerPanel {
 };
 
 template <>
-struct Panel<Q4_K> : IntegerPanel {
+struct Panel<Q4_K> : FourBitPanel {
   static constexpr int zero = 0;
   static constexpr int header_bytes = 4 * lanes;
   static constexpr int records_per_header = 8;
@@ -162,16 +156,12 @@ struct Panel<Q4_K> : IntegerPanel {
   QUERN_INLINE static Header load_header(const std::byte* header) {
     return {load_f16(header), load_f16(header + 2 * lanes)};
   }
-  template <int Part, typename Use>
-  QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
-    four_bit_pairs<0, 16>(record, NoHighBits{}, use);
-  }
   template <int Part>
   QUERN_INLINE static Floats scale(const std::byte* record, const Header& header) {
-    return mul(header.scale_unit, load_u8(record + 4 * lanes_bytes));
+    return header.scale_unit * load_u8(record + 4 * lanes_bytes);
   }
   QUERN_INLINE static Floats minimum(const std::byte* record, const Header& header) {
-    return mul(mul(header.minimum_unit, broadcast(-1.0F)), load_u8(record + 4 * lanes_bytes + lanes));
+    return -header.minimum_unit * load_u8(record + 4 * lanes_bytes + lanes);
   }
 };
 
@@ -191,13 +181,13 @@ struct Panel<Q6_K> : IntegerPanel {
   QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
     const Ints top = load_ints(record + (4 + Part) * lanes_bytes);
     const auto high = [&]<int J>(Pair<J>, Ints low) __attribute__((always_inline)) {
-      return bit_or(low, bits_to_four<J % 8 * 2>(top, broadcast_short(48)));
+      return low | bits_to_four<J % 8 * 2>(top, broadcast_short(48));
     };
     four_bit_pairs<8 * Part, 8 * Part + 8>(record, high, use);
   }
   template <int Part>
   QUERN_INLINE static Floats scale(const std::byte* record, const Header& header) {
-    return mul(header.scale_unit, load_i8(record + 6 * lanes_bytes + Part * lanes));
+    return header.scale_unit * load_i8(record + 6 * lanes_bytes + Part * lanes);
   }
 };
 
@@ -244,7 +234,7 @@ struct Panel<F8_Block> : FloatPanel<1> {
   using Header = Floats;
   QUERN_INLINE static Header load_header(const std::byte* header) { return load_floats(header); }
   QUERN_INLINE static Floats column(const std::byte* record, Header scale, int k) {
-    return mul(load_e4m3(record + k * lanes), scale);
+    return load_e4m3(record + k * lanes) * scale;
   }
 };
 

@@ -45,7 +45,7 @@ QUERN_INLINE void add_part(const std::byte* record, const typename P::Header& he
   });
   const Floats scale = P::template scale<Part>(record, header);
   for (int t = 0; t < Tokens; ++t) {
-    sums[t] = fma(scale, mul(to_floats(dots[t]), broadcast(groups[t].scale)), sums[t]);
+    sums[t] = fma(scale, to_floats(dots[t]) * broadcast(groups[t].scale), sums[t]);
   }
 }
 

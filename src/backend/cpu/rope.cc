@@ -57,7 +57,7 @@ void rope(Queue queue, Tensor x, Tensor table, int head_dim, bool interleaved) {
   const int32_t pairs = table.dims[1] / 2;
   const int32_t heads = x.dims[1] / head_dim;
   auto& pool = *static_cast<ThreadPool*>(queue.native);
-  pool.parallel_for(x.dims[0], 8, [&](int64_t begin, int64_t end) {
+  pool.parallel_for(x.dims[0], 4, [&](int64_t begin, int64_t end) {
     for (int64_t token = begin; token < end; ++token) {
       const float* cosines = table.row<float>(token);
       for (int32_t head = 0; head < heads; ++head) {

@@ -9,25 +9,17 @@
 namespace quern::QUERN_ISA {
 namespace {
 
-using panels::Floats;
-using panels::Ints;
-using panels::lanes;
 using panels::Panel;
 using panels::panel_height;
 using panels::record_columns;
-
-float lane_of(Floats values, int lane) {
-  float all[lanes];
-  panels::store_floats(all, values);
-  return all[lane];
-}
 
 /// The 32 columns of a record in one lane.
 template <typename P, int Part>
 void read_part(const std::byte* record, const typename P::Header& header, int lane, float* out) {
   int16_t all[16][2 * lanes];
-  P::template pairs<Part>(record, [&]<int J>(panels::Pair<J>, Ints values) { panels::store_ints(all[J], values); });
-  const float scale = lane_of(P::template scale<Part>(record, header), lane);
+  P::template pairs<Part>(record,
+                          [&]<int J>(panels::Pair<J>, Ints values) { std::memcpy(all[J], &values, sizeof values); });
+  const float scale = P::template scale<Part>(record, header)[lane];
   constexpr int pairs = 16 / P::parts;
   for (int j = Part * pairs; j < (Part + 1) * pairs; ++j) {
     for (int half = 0; half < 2; ++half) {
@@ -49,7 +41,7 @@ void read_row(const std::byte* panel, int half, int lane, int32_t cols, float* o
     read_part<P, 0>(values, header, lane, out);
     if constexpr (P::parts == 2) read_part<P, 1>(values, header, lane, out);
     if constexpr (P::has_minimum) {
-      const float minimum = lane_of(P::minimum(values, header), lane);
+      const float minimum = P::minimum(values, header)[lane];
       for (int i = 0; i < record_columns; ++i) out[i] += minimum;
     }
     panel += 2 * P::record_bytes;
@@ -66,7 +58,7 @@ void read_row(const std::byte* panel, int half, int lane, int32_t cols, float* o
       panel += 2 * P::header_bytes;
     }
     for (int k = 0; k < record_columns && first + k < cols; ++k) {
-      out[first + k] = lane_of(P::column(panel + half * P::record_bytes, header, k), lane);
+      out[first + k] = P::column(panel + half * P::record_bytes, header, k)[lane];
     }
     panel += 2 * P::record_bytes;
   }
