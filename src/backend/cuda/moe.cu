@@ -55,6 +55,40 @@ __device__ __forceinline__ int next_best(const float* logits, int experts, int l
   return at == INT_MAX ? 0 : at;
 }
 
+/// Up to 256 experts of a token in the registers of a warp, as keys that ascend with logits; 0: none or taken.
+struct Candidates {
+  uint32_t keys[8];
+
+  __device__ __forceinline__ Candidates(const float* logits, int experts) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int e = static_cast<int>(threadIdx.x % 32) + 32 * j;
+      const uint32_t bits = e < experts ? __float_as_uint(logits[e] + 0.0F) : 0xFFFFFFFFU;
+      keys[j] = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+    }
+  }
+
+  /// Takes the best one, of equals the first.
+  __device__ __forceinline__ int take(float& logit) {
+    uint32_t best = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) best = max(best, keys[j]);
+    best = __reduce_max_sync(0xFFFFFFFFU, best);
+    unsigned first = UINT_MAX;
+#pragma unroll
+    for (int j = 7; j >= 0; --j) {
+      if (keys[j] == best) first = threadIdx.x % 32 + 32 * j;
+    }
+    first = __reduce_min_sync(0xFFFFFFFFU, first);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if (first == threadIdx.x % 32 + 32 * j) keys[j] = 0;
+    }
+    logit = __uint_as_float((best & 0x80000000U) != 0 ? best ^ 0x80000000U : ~best);
+    return static_cast<int>(first);
+  }
+};
+
 /// The best experts of a token and their weights. For whole warps.
 __device__ __forceinline__ void choose_of_token(int* chosen, float* weights, const float* logits,
                                                 const Choice& choice) {
@@ -62,10 +96,18 @@ __device__ __forceinline__ void choose_of_token(int* chosen, float* weights, con
   float largest = 0.0F;
   float sum = 0.0F;
   int last = -1;
+  const bool in_registers = choice.experts <= 256;
+  Candidates candidates(logits, in_registers ? choice.experts : 0);
   for (int k = 0; k < choice.used; ++k) {
-    last = next_best(logits, choice.experts, last);
-    if (k == 0) largest = logits[last];
-    const float weight = expf(logits[last] - largest);
+    float logit = 0.0F;
+    if (in_registers) {
+      last = candidates.take(logit);
+    } else {
+      last = next_best(logits, choice.experts, last);
+      logit = logits[last];
+    }
+    if (k == 0) largest = logit;
+    const float weight = expf(logit - largest);
     sum += weight;
     if (lane == 0) {
       chosen[k] = last;

@@ -192,11 +192,11 @@ __device__ __forceinline__ void prefetch_next(const ExpertJob& job, int expert, 
 
 /// A tile is the same rows of the gate and of the up projection, whose units are read in turn.
 template <typename Format, typename T, int TokenTiles>
-__global__ void __launch_bounds__(32 * expert_warps, 2)
+__global__ void __launch_bounds__(32 * expert_warps, TokenTiles == 1 ? 3 : 2)
     multiply_gated(const __grid_constant__ ExpertJob job, int tiles) {
   using Rows = ExpertRows<Format, T>;
   using Unit = typename Rows::Unit;
-  constexpr int ahead = expert_units_ahead<Format, TokenTiles>();
+  constexpr int ahead = 2;  // so that three blocks fit: of few tokens, all are under way at once
   allow_next();
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int turns = expert_warps / job.row_groups;
