@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "text/pattern/unicode.h"
-#include "text/tokenizer/byte_alphabet.h"
+#include "text/subword/byte_alphabet.h"
 
 namespace quern {
 namespace {

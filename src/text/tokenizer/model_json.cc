@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "text/tokenizer/bpe.h"
-#include "text/tokenizer/unigram.h"
-#include "text/tokenizer/word_models.h"
+#include "text/subword/bpe.h"
+#include "text/subword/unigram.h"
+#include "text/subword/word_models.h"
 
 namespace quern {
 namespace {

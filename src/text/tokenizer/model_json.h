@@ -6,9 +6,9 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "text/tokenizer/subword_model.h"
+#include "text/subword/subword_model.h"
+#include "text/subword/vocabulary.h"
 #include "text/tokenizer/tokenizer_file.h"
-#include "text/tokenizer/vocabulary.h"
 
 namespace quern {
 

@@ -9,7 +9,7 @@
 
 #include "text/pattern/pattern.h"
 #include "text/pattern/unicode.h"
-#include "text/tokenizer/byte_alphabet.h"
+#include "text/subword/byte_alphabet.h"
 #include "text/tokenizer/charsmap.h"
 
 namespace quern {

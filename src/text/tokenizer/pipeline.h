@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "text/subword/subword_model.h"
+#include "text/subword/vocabulary.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/decode.h"
 #include "text/tokenizer/normalize.h"
 #include "text/tokenizer/postprocess.h"
 #include "text/tokenizer/pretokenize.h"
-#include "text/tokenizer/subword_model.h"
-#include "text/tokenizer/vocabulary.h"
 
 namespace quern {
 

@@ -9,7 +9,7 @@
 #include "text/pattern/scanners.h"
 #include "text/pattern/unicode.h"
 #include "text/pattern/unicode_scripts.h"
-#include "text/tokenizer/byte_alphabet.h"
+#include "text/subword/byte_alphabet.h"
 
 namespace quern {
 namespace {

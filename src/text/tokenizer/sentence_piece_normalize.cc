@@ -3,7 +3,7 @@
 #include <array>
 
 #include "text/pattern/unicode.h"
-#include "text/tokenizer/trie.h"
+#include "text/subword/trie.h"
 
 namespace quern {
 namespace {

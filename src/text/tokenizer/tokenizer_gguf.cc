@@ -6,12 +6,12 @@
 
 #include "text/pattern/gguf_patterns.h"
 #include "text/pattern/unicode.h"
-#include "text/tokenizer/bpe.h"
+#include "text/subword/bpe.h"
+#include "text/subword/unigram.h"
+#include "text/subword/word_models.h"
 #include "text/tokenizer/decode.h"
 #include "text/tokenizer/pipeline.h"
 #include "text/tokenizer/sentence_piece_normalize.h"
-#include "text/tokenizer/unigram.h"
-#include "text/tokenizer/word_models.h"
 
 namespace quern {
 namespace {

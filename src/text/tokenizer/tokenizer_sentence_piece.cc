@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include "text/tokenizer/bpe.h"
+#include "text/subword/bpe.h"
+#include "text/subword/unigram.h"
 #include "text/tokenizer/pipeline.h"
 #include "text/tokenizer/sentence_piece_file.h"
 #include "text/tokenizer/sentence_piece_normalize.h"
-#include "text/tokenizer/unigram.h"
 
 namespace quern {
 namespace {

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "text/detokenizer.h"
+#include "text/subword/trie.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer/charsmap.h"
-#include "text/tokenizer/trie.h"
 
 namespace quern {
 namespace {

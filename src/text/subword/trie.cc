@@ -1,4 +1,4 @@
-#include "text/tokenizer/trie.h"
+#include "text/subword/trie.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,11 +1,11 @@
-#include "text/tokenizer/unigram.h"
+#include "text/subword/unigram.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
 #include "text/pattern/unicode.h"
-#include "text/tokenizer/piece_cache.h"
+#include "text/subword/piece_cache.h"
 
 namespace quern {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/tokenizer/subword_model.h"
-#include "text/tokenizer/trie.h"
-#include "text/tokenizer/vocabulary.h"
+#include "text/subword/subword_model.h"
+#include "text/subword/trie.h"
+#include "text/subword/vocabulary.h"
 
 namespace quern {
 

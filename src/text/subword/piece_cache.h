@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/tokenizer/hash.h"
+#include "text/subword/hash.h"
 
 namespace quern {
 

@@ -1,4 +1,4 @@
-#include "text/tokenizer/bpe.h"
+#include "text/subword/bpe.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,10 +9,10 @@
 
 #include "base/check.h"
 #include "text/pattern/unicode.h"
-#include "text/tokenizer/byte_alphabet.h"
+#include "text/subword/byte_alphabet.h"
+#include "text/subword/hash.h"
+#include "text/subword/piece_cache.h"
 #include "text/tokenizer/decode.h"
-#include "text/tokenizer/hash.h"
-#include "text/tokenizer/piece_cache.h"
 
 namespace quern {
 

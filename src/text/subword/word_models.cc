@@ -1,7 +1,7 @@
-#include "text/tokenizer/word_models.h"
+#include "text/subword/word_models.h"
 
 #include "text/pattern/unicode.h"
-#include "text/tokenizer/piece_cache.h"
+#include "text/subword/piece_cache.h"
 
 namespace quern {
 

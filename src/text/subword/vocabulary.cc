@@ -1,10 +1,10 @@
-#include "text/tokenizer/vocabulary.h"
+#include "text/subword/vocabulary.h"
 
 #include <bit>
 
-#include "text/tokenizer/byte_alphabet.h"
+#include "text/subword/byte_alphabet.h"
+#include "text/subword/hash.h"
 #include "text/tokenizer/decode.h"
-#include "text/tokenizer/hash.h"
 
 namespace quern {
 
