@@ -371,6 +371,7 @@ class SplitBlock {
     for (int step = 0; step < min(early, Shape::stages - 1); ++step) loader.issue(walk, step);
     wait_for_previous();
     load_queries<T, Shape::dims>(split_, piece, memory_.queries);
+    end_copies();
     for (int step = early; step < Shape::stages - 1; ++step) loader.issue(walk, step);
     wait_for_copies<0>();
     for (bool more = true; more;) {
