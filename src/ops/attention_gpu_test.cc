@@ -158,6 +158,7 @@ class Fixture {
     for (const Chunk& chunk : chunks) {
       for (int32_t t = chunk.begin; t < chunk.end; ++t, ++row) {
         const Row result(out.row<uint16_t>(row), out.row<uint16_t>(row) + out.dims[1]);
+        for (const uint16_t bits : result) ASSERT_TRUE(std::isfinite(from_half(shape_.activations, bits)));
         if (chunk.sequence < 0) {
           EXPECT_EQ(result, Row(result.size(), 0)) << "padding";
         } else {
@@ -382,6 +383,25 @@ TEST_P(GpuAttentionSteps, LongContextsOfManySequencesAgree) {
     fixture.expect_near_reference(0, 4999);
     fixture.step({decodes[0]});
     fixture.expect_near_reference(0, 5000);
+  }
+}
+
+TEST_P(GpuAttentionSteps, SeveralPromptsInOneStepAgree) {
+  for (const auto& [count, length] : {std::pair(8, 1024), std::pair(64, 130), std::pair(5, 1504)}) {
+    SCOPED_TRACE(testing::Message() << count << " x " << length);
+    Fixture fixture(GetParam(), std::vector<int32_t>(static_cast<size_t>(count), length));
+    fixture.step({{0, 0, length - 2}, {count - 1, 0, 70}});
+    std::vector<Chunk> chunks;
+    for (int32_t i = 1; i < count - 1; ++i) chunks.push_back({i, 0, length});
+    chunks.insert(chunks.begin() + 1, {0, length - 2, length - 1});
+    chunks.push_back({count - 1, 70, length});
+
+    fixture.step(chunks);
+
+    fixture.expect_near_reference(0, length - 2);
+    for (int32_t i = 1; i < count; i += 3) fixture.expect_near_reference(i, length - 1);
+    fixture.expect_near_reference(count - 1, 100);
+    fixture.expect_near_reference(count - 1, length - 1);
   }
 }
 

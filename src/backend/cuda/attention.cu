@@ -90,6 +90,7 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
                         .arrivals = native(queue).arrivals,
                         .blocks = blocks_of(queue, q.dims[0], dims),
                         .short_rows = prompts ? max_short_rows : std::numeric_limits<int>::max(),
+                        .early = q.dims[0] == segments.rows.dims[0],
                         .direct_queries = direct};
   if (prompts && direct && on_warpgroups(queue, kv)) {
     f16 ? launch_prompts_f16(queue, split) : launch_prompts_bf16(queue, split);

@@ -531,13 +531,12 @@ __global__ void __launch_bounds__(Shape::threads, 1) attend_prompts(const __grid
   allow_next();
   const PromptMemory<Shape> memory(memory_begin);
   if (threadIdx.x == 0) memory.make_barriers();
+  wait_for_previous();
   PromptShare share;
   share.quantum = Shape::block;
   share.short_rows = split.short_rows;
   Passage passage;
-  const bool any = begin_share<Shape::threads>(share, passage, split.call);
-  wait_for_previous();
-  if (!any) return;
+  if (!begin_share<Shape::threads>(share, passage, split.call)) return;
   const int warp = threadIdx.x / 32;
   if (warp < 4) {
     give_registers<40>();

@@ -216,14 +216,13 @@ template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::threads, 1) attend_rows(const __grid_constant__ SplitCall split) {
   extern __shared__ __align__(128) std::byte memory[];
   allow_next();
+  wait_for_previous();
   PromptShare share;
   share.quantum = Shape::block;
   share.short_rows = split.short_rows;
   share.cuts = false;
   Passage passage;
-  const bool any = begin_share<Shape::threads>(share, passage, split.call);
-  wait_for_previous();
-  if (any) RowsBlock<T, Shape>(split, share, memory).run(passage);
+  if (begin_share<Shape::threads>(share, passage, split.call)) RowsBlock<T, Shape>(split, share, memory).run(passage);
 }
 
 template <typename T, typename Shape>

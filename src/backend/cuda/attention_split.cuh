@@ -541,6 +541,7 @@ __global__ void __launch_bounds__(plan_threads, Shape::residents)
     attend_split(const __grid_constant__ SplitCall split) {
   extern __shared__ __align__(128) std::byte memory[];
   allow_next();
+  if (!split.early) wait_for_previous();
   SplitBlock<T, Shape>(split, memory).run();
 }
 

@@ -19,6 +19,7 @@ struct SplitCall {
   unsigned* arrivals;  // [blocks], zero before and after
   int blocks;
   int short_rows;       // segments with more query rows than this are left to a kernel for prompts
+  bool early;           // old keys may be read while the kernels in front still run: steps of one token per segment
   bool direct_queries;  // of the type that the matrix units multiply, and rows aligned to 16 bytes
 };
 
