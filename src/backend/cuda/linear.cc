@@ -34,7 +34,7 @@ bool quantized(FormatId format) { return dtype_of(format) == Dtype::u8; }
 int32_t most_skinny_tokens(const Matrix& matrix, const Weight& part) {
   constexpr int64_t large_bytes = int64_t{100} << 20;
   if (part.format == FormatId::f8 && matrix.scale) return 16;  // with activations of 8-bit floats
-  if (part.format == FormatId::f8) return 16;  // which the library multiplies as they are
+  if (part.format == FormatId::f8) return 16;                  // which the library multiplies as they are
   if (quantized(part.format)) return 64;
   return int64_t{part.rows} * part.cols * 2 >= large_bytes ? 0 : 4;
 }
@@ -200,44 +200,38 @@ int32_t count_tiles(SkinnyJob& job, int panels) {
   return tiles;
 }
 
-/// The cluster that leaves the fewest of a number of places for blocks empty in the last round.
-int spread(int32_t tiles, int32_t blocks, int32_t units, int row_groups, int most_cluster) {
-  int best_cluster = 1;
-  float best = 0.0F;
+/// A number of blocks and their clusters; `used` is how much of them has work in all rounds.
+struct Spread {
+  int32_t blocks = 1;
+  int cluster = 1;
+  float used = 0.0F;
+};
+
+/// The cluster that leaves the fewest blocks without work in the last round.
+Spread spread(int32_t tiles, int32_t blocks, int32_t units, int row_groups) {
+  Spread best{blocks};
   const int least_units = 2 * skinny_warps / row_groups;
-  for (int cluster = 1; cluster <= (has_clusters() ? most_cluster : 1); cluster *= 2) {
+  for (int cluster = 1; cluster <= (has_clusters() ? 8 : 1); cluster *= 2) {
     if (cluster > 1 && units / cluster < least_units) break;
     const int32_t places = blocks / cluster;
     const int32_t rounds = (tiles + places - 1) / places;
     const float cost = cluster == 8 ? 0.1F : 0.01F * static_cast<float>(cluster - 1);
     const float used = static_cast<float>(tiles) / static_cast<float>(rounds * places) - cost;
-    if (used <= best + 0.01F) continue;
-    best = used;
-    best_cluster = cluster;
+    if (used > best.used + 0.01F) best = {blocks, cluster, used};
   }
-  return best_cluster;
+  return best;
 }
 
-/// Whether warps have parts of x of their own.
-bool alone(const Call& call, FormatId format) {
-  const bool aligned = reinterpret_cast<uintptr_t>(call.x.data) % 16 == 0 && call.x.strides[0] % 8 == 0;
-  return aligned && !call.queue.batch_invariant && call.x.dims[0] <= (quantized(format) ? 2 : 4);
-}
-
-/// More tokens and fewer bytes of weights, higher tiles: x is read once for each tile. Warps by themselves take rows by
-/// themselves where there are enough for all.
-int row_groups_of(const Call& call, FormatId format, int32_t rows) {
+/// More tokens and fewer bytes of weights, higher tiles: x is read once for each tile.
+int row_groups_of(const Call& call, FormatId format) {
   const int32_t tokens = call.x.dims[0];
   if (call.queue.batch_invariant) return 4;
-  if (!alone(call, format)) return tokens <= 2 ? 1 : tokens <= 4 ? 2 : tokens <= 8 || !quantized(format) ? 4 : 8;
-  int groups = skinny_warps;
-  while (groups > 1 && 5 * (rows / (panel_height * groups)) < 8 * native(call.queue).multiprocessors) groups /= 2;
-  return groups;
+  return tokens <= 2 ? 1 : tokens <= 4 ? 2 : tokens <= 8 || !quantized(format) ? 4 : 8;
 }
 
 /// How much of x is in shared memory at once.
 template <typename Format>
-int place_x(SkinnyJob& job, bool alone) {
+int place_x(SkinnyJob& job) {
   const int tiles = token_tiles(job.tokens);
   const int ahead = units_ahead<Format>(tiles);
   const int units_bytes = skinny_warps * ahead * row_tiles(tiles) * unit_bytes<Format>();
@@ -247,11 +241,6 @@ int place_x(SkinnyJob& job, bool alone) {
   const int columns = turns * unit_columns<Format>;  // of a step
   const int step_bytes = job.tokens * columns * 2;
   job.steps = (job.share + turns - 1) / turns;
-  if (alone) {
-    job.x_buffers = 0;
-    job.x_pitch = unit_columns<Format> * 2 + 64;
-    return sums_bytes(tiles) + units_bytes + skinny_warps * ahead * job.tokens * job.x_pitch;
-  }
   job.chunk_steps = job.steps;
   job.x_buffers = 1;
   if (job.steps * step_bytes > all_bytes && job.steps > ahead) {
@@ -268,22 +257,23 @@ int place_x(SkinnyJob& job, bool alone) {
 /// row_groups, cluster, share.
 template <typename Format>
 void launch_job(const Call& call, SkinnyJob job) {
-  const bool by_themselves = alone(call, Format::id);
+  const bool invariant = call.queue.batch_invariant;
   const int tiles_of_tokens = token_tiles(job.tokens);
   const int32_t multiprocessors = native(call.queue).multiprocessors;
   const int32_t units = (job.cols + unit_columns<Format> - 1) / unit_columns<Format>;
-  int32_t blocks = skinny_blocks(1) * multiprocessors;
-  int32_t tiles = count_tiles(job, job.row_groups);
+  const int32_t blocks = skinny_blocks(tiles_of_tokens) * multiprocessors;
+  Spread chosen = spread(count_tiles(job, job.row_groups), skinny_blocks(1) * multiprocessors, units, job.row_groups);
+  const int32_t tiles = count_tiles(job, job.row_groups * row_tiles(tiles_of_tokens));
+  if (!invariant) chosen = spread(tiles, blocks, units, job.row_groups);
+  if (!invariant && job.tokens <= 4) {
+    const Spread more = spread(tiles, skinny_residents(1) * multiprocessors, units, job.row_groups);
+    if (more.used > chosen.used + 0.01F) chosen = more;
+  }
   SkinnyLaunch launch;
-  if (call.queue.batch_invariant) launch.cluster = spread(tiles, blocks, units, job.row_groups, 8);
-  blocks = skinny_blocks(tiles_of_tokens) * multiprocessors;
-  tiles = count_tiles(job, job.row_groups * row_tiles(tiles_of_tokens));
-  // Clusters have their warps wait for each other: where there are few tiles.
-  const int most_cluster = by_themselves && tiles >= multiprocessors ? 1 : 8;
-  if (!call.queue.batch_invariant) launch.cluster = spread(tiles, blocks, units, job.row_groups, most_cluster);
-  launch.blocks = std::min(tiles, blocks / launch.cluster) * launch.cluster;
+  launch.cluster = chosen.cluster;
+  launch.blocks = std::min(tiles, (invariant ? blocks : chosen.blocks) / launch.cluster) * launch.cluster;
   job.share = (units + launch.cluster - 1) / launch.cluster;
-  launch.shared_bytes = place_x<Format>(job, by_themselves);
+  launch.shared_bytes = place_x<Format>(job);
   if constexpr (!std::is_same_v<Format, BF16>) {
     if (call.x.dtype == Dtype::f16) launch_skinny<Format, Half>(call.queue, job, launch);
   }
@@ -304,11 +294,7 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
   job.y_stride = call.y.strides[0];
   job.x_aligned = reinterpret_cast<uintptr_t>(call.x.data) % 16 == 0 && call.x.strides[0] % 8 == 0;
   job.result = call.y.dtype;
-  int32_t part_rows = 0;
-  for (int i = first; i < call.matrix.count; ++i) {
-    if (call.matrix.parts[i].format == format) part_rows += call.matrix.parts[i].rows;
-  }
-  job.row_groups = row_groups_of(call, format, part_rows);
+  job.row_groups = row_groups_of(call, format);
   for (int i = first; i < call.matrix.count; ++i) {
     const Weight& part = call.matrix.parts[i];
     if (part.format != format) continue;

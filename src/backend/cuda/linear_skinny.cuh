@@ -26,14 +26,10 @@ class SkinnyReader {
     aim();
   }
 
-  /// The number of the next unit, or -1 if the block has no part in it.
-  __device__ __forceinline__ int next() const {
-    const int begin = step_ * unit_step_;
-    return begin < units_ ? first_unit_ + begin : -1;
-  }
+  /// Fetches the next units, one for each tile of rows, if there are.
   __device__ __forceinline__ void fetch_next(std::byte* slot) {
-    const int number = next();
-    if (number >= 0) fetch_units(slot, number);
+    const int begin = step_ * unit_step_;
+    if (begin < units_) fetch_units(slot, first_unit_ + begin);
     advance();
   }
 
@@ -153,22 +149,6 @@ __device__ __forceinline__ void stage_x(const SkinnyJob& job, std::byte* to, int
       for (int i = 0; i < 8; ++i) reinterpret_cast<T*>(target)[i] = source[i];
     }
     piece += blockDim.x;
-  }
-}
-
-/// The columns of a unit of all tokens, by one warp.
-template <typename T, int Columns>
-__device__ __forceinline__ void fetch_own_x(const SkinnyJob& job, std::byte* to, int number) {
-  constexpr int pieces = Columns / 8;
-  const T* const x = static_cast<const T*>(job.x);
-  for (int i = threadIdx.x % 32; i < job.tokens * pieces; i += 32) {
-    std::byte* const target = to + i / pieces * job.x_pitch + i % pieces * 16;
-    const int column = number * Columns + i % pieces * 8;
-    if (column < job.cols) {
-      fetch<16>(target, reinterpret_cast<const std::byte*>(x + i / pieces * job.x_stride + column));
-    } else {
-      *reinterpret_cast<uint4*>(target) = uint4{0, 0, 0, 0};
-    }
   }
 }
 
@@ -344,23 +324,6 @@ __device__ __forceinline__ void finish_slice(const SkinnyJob& job, const float (
   if constexpr (sums_buffers(TokenTiles) == 1) __syncthreads();
 }
 
-/// Puts out the sums of a warp that shares its rows with no other.
-template <typename T>
-__device__ __forceinline__ void finish_rows(const SkinnyJob& job, const float (&sums)[4], float* shared, int tile) {
-  const int warp = threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  float* const mine = shared + warp * sums_floats(1) / skinny_warps;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) mine[(2 * (lane % 4) + i % 2) * sums_pitch + lane / 4 + 8 * (i / 2)] = sums[i];
-  __syncwarp();
-  for (int element = lane; element < panel_height * job.tokens; element += 32) {
-    const int row = element % panel_height;
-    const int token = element / panel_height;
-    put<T>(job, {tile, 0, 1}, panel_height * warp + row, token, mine[token * sums_pitch + row]);
-  }
-  __syncwarp();
-}
-
 /// What a block works on.
 struct SkinnyPlace {
   int tile;  // the first one
@@ -373,59 +336,10 @@ struct SkinnyPlace {
   int ranks;
 };
 
-/// Each warp by itself: x comes beside the units, so that warps wait for each other at most once a tile.
-template <typename Format, typename T, typename Reader>
-__device__ __forceinline__ void multiply_alone(const SkinnyJob& job, const SkinnyPlace& at, Reader& reader,
-                                               std::byte* shared, std::byte* slots, int slot_bytes) {
-  using Unit = typename Reader::Unit;
-  constexpr int ahead = units_ahead<Format>(1);
-  const int mine = at.end - at.begin;
-  const int tokens[1] = {min(static_cast<int>(threadIdx.x) % 32 / 4, job.tokens - 1) * job.x_pitch};
-  for (int i = 0; i < ahead; ++i) {
-    const int unit = at.turn + i % job.steps * at.turns;
-    if (unit < mine) fetch_own_x<T, Unit::columns>(job, slots + i * slot_bytes + Unit::slot_bytes, at.begin + unit);
-  }
-  close_fetches();
-  wait_for_fetches<0>();
-  float* sums_now = reinterpret_cast<float*>(shared);
-  float* sums_then = sums_now + sums_floats(1);
-  int slot = 0;
-  for (int tile = at.tile; tile < job.tiles_end[job.parts - 1]; tile += at.tile_step) {
-    float sums[1][1][4] = {};
-    for (int step = 0; step < job.steps; ++step) {
-      wait_for_fetches<ahead - 1>();
-      __syncwarp();
-      std::byte* const data = slots + slot * slot_bytes;
-      if (at.turn + step * at.turns < mine) {
-        Unit units[1];
-        units[0].take(data, threadIdx.x % 32);
-#pragma unroll
-        for (int part = 0; part < Unit::parts; ++part) {
-          use<Format, T, 1, 1>(sums, units, part, data + Unit::slot_bytes, tokens);
-        }
-      }
-      __syncwarp();  // all lanes have read x
-      const int next = reader.next();
-      if (next >= 0) fetch_own_x<T, Unit::columns>(job, data + Unit::slot_bytes, next);
-      reader.fetch_next(data);
-      close_fetches();
-      slot = slot + 1 == ahead ? 0 : slot + 1;
-    }
-    if (at.turns == 1 && at.ranks == 1) {
-      finish_rows<T>(job, sums[0][0], sums_now, tile);
-      continue;
-    }
-    finish_slice<T, 1>(job, sums[0], sums_now, {tile, 0, 1}, at.rank, at.ranks);
-    float* const next_sums = sums_then;
-    sums_then = sums_now;
-    sums_now = next_sums;
-  }
-}
-
-/// The block together: x comes in chunks of columns.
+/// Unit after unit, tile after tile; x comes in chunks of columns.
 template <typename Format, typename T, int TokenTiles, int RowTiles, typename Reader>
-__device__ __forceinline__ void multiply_together(const SkinnyJob& job, const SkinnyPlace& at, Reader& reader,
-                                                  std::byte* shared, std::byte* slots) {
+__device__ __forceinline__ void multiply_tiles(const SkinnyJob& job, const SkinnyPlace& at, Reader& reader,
+                                               std::byte* shared, std::byte* slots) {
   using Unit = typename Reader::Unit;
   constexpr int ahead = units_ahead<Format>(TokenTiles);
   constexpr int slot_bytes = RowTiles * Unit::slot_bytes;
@@ -509,7 +423,7 @@ __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles
   const int tile_step = gridDim.x / ranks;
   const int begin = rank * job.share;
   const int end = min(begin + job.share, (job.cols + Unit::columns - 1) / Unit::columns);
-  const int slot_bytes = RowTiles * Unit::slot_bytes + (job.x_buffers == 0 ? job.tokens * job.x_pitch : 0);
+  constexpr int slot_bytes = RowTiles * Unit::slot_bytes;
   std::byte* const slots = shared + sums_bytes(TokenTiles) + threadIdx.x / 32 * (ahead * slot_bytes);
   Reader reader(job, first_tile, tile_step, begin + turn, turns, end - begin - turn);
 #pragma unroll
@@ -521,10 +435,7 @@ __global__ void __launch_bounds__(32 * skinny_warps, skinny_residents(TokenTiles
 
   wait_for_previous();
   const SkinnyPlace place{first_tile, tile_step, begin, end, turn, turns, rank, ranks};
-  if constexpr (TokenTiles == 1) {
-    if (job.x_buffers == 0) return multiply_alone<Format, T>(job, place, reader, shared, slots, slot_bytes);
-  }
-  multiply_together<Format, T, TokenTiles, RowTiles>(job, place, reader, shared, slots);
+  multiply_tiles<Format, T, TokenTiles, RowTiles>(job, place, reader, shared, slots);
 }
 
 template <typename Format, typename T, int TokenTiles>

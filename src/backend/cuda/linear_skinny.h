@@ -40,10 +40,9 @@ inline constexpr int sums_pitch = 18;  // floats between tokens: at most two lan
 constexpr int sums_buffers(int tiles) { return tiles == 1 ? 2 : 1; }
 constexpr int sums_floats(int tiles) { return skinny_warps * 8 * tiles * sums_pitch; }
 constexpr int sums_bytes(int tiles) { return sums_buffers(tiles) * sums_floats(tiles) * 4; }
-/// Blocks that an SM can hold. Twice as many as a launch has there, so that the next kernel's blocks find room beside
-/// them and fetch their first units meanwhile.
-constexpr int skinny_residents(int tiles) { return tiles == 1 ? 4 : tiles <= 4 ? 2 : 1; }
-constexpr int skinny_blocks(int tiles) { return tiles <= 4 ? 2 : 1; }  // of a launch on each SM
+/// Blocks that an SM can hold, and how many a launch usually has there: the next kernel's find room beside them.
+constexpr int skinny_residents(int tiles) { return tiles == 1 ? 3 : tiles <= 4 ? 2 : 1; }
+constexpr int skinny_blocks(int tiles) { return tiles <= 4 ? 2 : 1; }
 
 /// y[token][first_row[p] + r] = sum over columns of part p's row r times x[token], times scale, plus bias.
 struct SkinnyJob {
@@ -59,7 +58,7 @@ struct SkinnyJob {
   int32_t steps;        // of each warp in a tile: its units
   int32_t chunk_steps;  // steps whose x is in shared memory at once
   int32_t x_pitch;      // bytes between tokens there
-  int32_t x_buffers;    // 1 when all of x is there, 0 when each warp has its own part of x beside its units
+  int32_t x_buffers;    // 1 when all of x is there
   bool x_aligned;       // to 16 bytes, every token
   bool accumulate;
   const void* x;
