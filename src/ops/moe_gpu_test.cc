@@ -14,6 +14,7 @@ struct Experts {
   std::vector<RandomWeight> weights;
   std::vector<std::byte> together;
   std::vector<Matrix> matrices;
+  std::vector<float> scales;  // of the rows of all experts
   int part_rows = 0;
 
   Experts(FormatId format, int count, int rows, int cols, bool in_one_block) : part_rows(rows) {
@@ -24,6 +25,8 @@ struct Experts {
       std::copy(weights[i].packed.begin(), weights[i].packed.end(), together.data() + i * bytes);
       weights[i].weight.data = together.data() + i * bytes;
     }
+    scales.resize(static_cast<size_t>(2 * count * rows));
+    for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.5F + 0.25F * static_cast<float>(i % 7);
     for (int e = 0; e < count; ++e) {
       const auto first = static_cast<size_t>(2 * e);
       Matrix matrix;
@@ -32,6 +35,8 @@ struct Experts {
       matrix.count = 2;
       matrix.rows = 2 * rows;
       matrix.cols = cols;
+      float* const of_expert = scales.data() + int64_t{e} * matrix.rows;
+      matrix.scale = Tensor::dense(reinterpret_cast<std::byte*>(of_expert), Dtype::f32, matrix.rows);
       matrices.push_back(matrix);
     }
   }
@@ -41,7 +46,7 @@ struct Experts {
     double sum = 0.0;
     for (int c = 0; c < weight.weight.cols; ++c)
       sum += static_cast<double>(weight.at(row % part_rows, c)) * x.get(pair, c);
-    return sum;
+    return sum * static_cast<double>(scales[static_cast<size_t>(2 * expert * part_rows + row)]);
   }
 };
 
@@ -85,8 +90,9 @@ TEST_F(MoeGpu, MultipliesEveryFormatAndType) {
   const std::vector<int32_t> counts{0, 3, 1, 0, 20, 70, 2};
   const Pairs pairs(counts, 48);
   for (const Dtype type : activation_types) {
-    for (const FormatId format : {FormatId::f32, FormatId::f16, FormatId::bf16, FormatId::q4_0, FormatId::q4_1,
-                                  FormatId::q5_0, FormatId::q8_0, FormatId::q4_k, FormatId::q6_k}) {
+    for (const FormatId format :
+         {FormatId::f32, FormatId::f16, FormatId::bf16, FormatId::q4_0, FormatId::q4_1, FormatId::q5_0, FormatId::q8_0,
+          FormatId::q4_k, FormatId::q6_k, FormatId::f8, FormatId::f8_block}) {
       for (const int cols : {256, 768}) {
         SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::string(format_info(format).name));
         const Experts experts(format, 7, 40, cols, cols == 256);
@@ -131,8 +137,9 @@ TEST_F(MoeGpu, GatesEveryFormatAndTypeForTheTokensOfPairs) {
   Pairs pairs(counts, 48);
   for (size_t i = 0; i < pairs.tokens.size(); ++i) pairs.tokens[i] = static_cast<int32_t>(i * 31 % 48);
   for (const Dtype type : activation_types) {
-    for (const FormatId format : {FormatId::f32, FormatId::f16, FormatId::bf16, FormatId::q4_0, FormatId::q4_1,
-                                  FormatId::q5_0, FormatId::q8_0, FormatId::q4_k, FormatId::q6_k}) {
+    for (const FormatId format :
+         {FormatId::f32, FormatId::f16, FormatId::bf16, FormatId::q4_0, FormatId::q4_1, FormatId::q5_0, FormatId::q8_0,
+          FormatId::q4_k, FormatId::q6_k, FormatId::f8, FormatId::f8_block}) {
       for (const int cols : {256, 768}) {
         SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::string(format_info(format).name));
         const Experts experts(format, 7, 40, cols, cols == 256);
