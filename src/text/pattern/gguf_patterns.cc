@@ -17,9 +17,7 @@ constexpr std::string_view ideographs = R"([一-龥ࠀ-一가-퟿]+)";
 constexpr Patterns gpt2 = {gpt2_pattern};
 constexpr Patterns llama3 = {llama3_pattern};
 constexpr Patterns qwen2 = {qwen2_pattern};
-constexpr Patterns qwen35 = {
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|)"
-    R"(\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr Patterns qwen35 = {qwen35_pattern};
 constexpr Patterns digits_gpt2 = {numbers, gpt2_pattern};
 constexpr Patterns falcon = {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2_pattern, three_digits};
 constexpr Patterns standard = {R"([\p{P}\$\+<=>\^~\|]+)", gpt2_pattern, R"(\p{N}+)", three_digits};

@@ -73,27 +73,112 @@ const char* gpt2_piece(const char* at, const char* end) {
   return skip(*seen.kind, seen.after, end);
 }
 
+/// The end of a number that went on until `at` with one character.
 template <int max_digits>
+const char* numbers_piece(const char* at, const char* end) {
+  for (int digits = 1; digits < max_digits; ++digits) {
+    const Seen next = see(at, end);
+    if (!next.is(CharClass::number)) break;
+    at = next.after;
+  }
+  return at;
+}
+
+/// With `marks`, marks count as letters.
+template <bool marks>
+Seen see_letters(const char* at, const char* end) {
+  Seen seen = see(at, end);
+  if (marks && seen.is(CharClass::other) && static_cast<unsigned char>(*at) >= 0x80 &&
+      non_ascii_case(decode_utf8(at).code) == LetterCase::either) {
+    seen.kind = CharClass::letter;
+  }
+  return seen;
+}
+
+template <bool marks>
+const char* skip_letters(CharClass kind, const char* at, const char* end) {
+  for (Seen seen = see_letters<marks>(at, end); seen.is(kind); seen = see_letters<marks>(at, end)) at = seen.after;
+  return at;
+}
+
+template <int max_digits, bool marks>
 const char* llama3_piece(const char* at, const char* end) {
   if (*at == '\'') {
     if (const size_t length = contraction({at, end}, true)) return at + length;
   }
-  const Seen first = see(at, end);
-  if (first.is(CharClass::letter)) return skip(CharClass::letter, first.after, end);
-  if (first.is(CharClass::number)) {
-    const char* stop = first.after;
-    for (int digits = 1; digits < max_digits; ++digits) {
-      const Seen next = see(stop, end);
-      if (!next.is(CharClass::number)) break;
-      stop = next.after;
-    }
+  const Seen first = see_letters<marks>(at, end);
+  if (first.is(CharClass::letter)) return skip_letters<marks>(CharClass::letter, first.after, end);
+  if (first.is(CharClass::number)) return numbers_piece<max_digits>(first.after, end);
+  const Seen second = see_letters<marks>(first.after, end);
+  if (second.is(CharClass::letter) && !is_newline(*at))
+    return skip_letters<marks>(CharClass::letter, second.after, end);
+  if (first.is(CharClass::other) || (*at == ' ' && second.is(CharClass::other))) {
+    const char* stop = skip_letters<marks>(CharClass::other, first.after, end);
+    while (stop != end && is_newline(*stop)) ++stop;
     return stop;
   }
+  return whitespace(at, end, true);
+}
+
+/// A character with its case.
+struct Cased {
+  LetterCase kind = LetterCase::none;
+  const char* after = nullptr;
+};
+
+inline Cased see_case(const char* at, const char* end) {
+  if (at == end) return {LetterCase::none, at};
+  const auto byte = static_cast<unsigned char>(*at);
+  if (byte < 0x80) {
+    const bool upper = byte >= 'A' && byte <= 'Z';
+    const bool lower = byte >= 'a' && byte <= 'z';
+    return {upper ? LetterCase::upper : lower ? LetterCase::lower : LetterCase::none, at + 1};
+  }
+  const Character character = decode_utf8(at);
+  return {non_ascii_case(character.code), at + character.length};
+}
+
+/// A word at `at`: what may be upper case, then what may be lower case. Its end, or nullptr. It ends in something that
+/// may be lower case, or, when `ends_upper`, just before that.
+const char* cased_word(const char* at, const char* end, bool ends_upper) {
+  const char* last_either = nullptr;
+  const char* stop = at;
+  Cased seen = see_case(stop, end);
+  for (; seen.kind == LetterCase::upper || seen.kind == LetterCase::either; seen = see_case(stop, end)) {
+    if (seen.kind == LetterCase::either) last_either = seen.after;
+    stop = seen.after;
+  }
+  if (ends_upper) return stop == at ? nullptr : stop;
+  if (seen.kind != LetterCase::lower) return last_either;
+  for (; seen.kind == LetterCase::lower || seen.kind == LetterCase::either; seen = see_case(stop, end)) {
+    stop = seen.after;
+  }
+  return stop;
+}
+
+/// The word at `at`, perhaps behind one character that is no letter, number or line end; or nullptr.
+const char* o200k_word(const char* at, const char* end, Seen first) {
+  const bool may_lead = !first.is(CharClass::letter) && !first.is(CharClass::number) && !is_newline(*at);
+  for (const bool ends_upper : {false, true}) {
+    const char* stop = may_lead ? cased_word(first.after, end, ends_upper) : nullptr;
+    if (stop == nullptr) stop = cased_word(at, end, ends_upper);
+    if (stop != nullptr) return stop;
+  }
+  return nullptr;
+}
+
+template <int max_digits, bool contractions>
+const char* o200k_piece(const char* at, const char* end) {
+  const Seen first = see(at, end);
+  if (const char* stop = o200k_word(at, end, first)) {
+    const bool apostrophe = contractions && stop != end && *stop == '\'';
+    return apostrophe ? stop + contraction({stop, end}, true) : stop;
+  }
+  if (first.is(CharClass::number)) return numbers_piece<max_digits>(first.after, end);
   const Seen second = see(first.after, end);
-  if (second.is(CharClass::letter) && !is_newline(*at)) return skip(CharClass::letter, second.after, end);
   if (first.is(CharClass::other) || (*at == ' ' && second.is(CharClass::other))) {
     const char* stop = skip(CharClass::other, first.after, end);
-    while (stop != end && is_newline(*stop)) ++stop;
+    while (stop != end && (is_newline(*stop) || *stop == '/')) ++stop;
     return stop;
   }
   return whitespace(at, end, true);
@@ -137,8 +222,11 @@ void scan_groups(std::string_view text, std::vector<Span>& pieces) {
 
 Scanner scanner_for(std::string_view pattern) {
   if (pattern == gpt2_pattern) return scan<gpt2_piece>;
-  if (pattern == llama3_pattern) return scan<llama3_piece<3>>;
-  if (pattern == qwen2_pattern) return scan<llama3_piece<1>>;
+  if (pattern == llama3_pattern) return scan<llama3_piece<3, false>>;
+  if (pattern == qwen2_pattern) return scan<llama3_piece<1, false>>;
+  if (pattern == qwen35_pattern) return scan<llama3_piece<1, true>>;
+  if (pattern == o200k_pattern) return scan<o200k_piece<3, true>>;
+  if (pattern == tekken_pattern) return scan<o200k_piece<1, false>>;
   if (pattern == grouped_digits_pattern) return scan_groups<is_digit, true>;
   if (pattern == grouped_numbers_pattern) return scan_groups<is_number, false>;
   if (pattern == digit_groups_pattern) return scan_groups<is_digit, false>;

@@ -33,7 +33,8 @@ std::string random_text(std::mt19937& random) {
 
 TEST(Scanners, CutLikeTheRegularExpression) {
   std::mt19937 random(3);
-  for (const std::string_view pattern : {gpt2_pattern, llama3_pattern, qwen2_pattern}) {
+  for (const std::string_view pattern :
+       {gpt2_pattern, llama3_pattern, qwen2_pattern, qwen35_pattern, o200k_pattern, tekken_pattern}) {
     const Scanner scan = scanner_for(pattern);
     const auto regex = Regex::compile(pattern);
     ASSERT_TRUE(scan != nullptr && regex.ok());

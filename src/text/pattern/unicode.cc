@@ -42,15 +42,16 @@ size_t ascii_prefix(std::string_view text) {
   return at;
 }
 
-/// Letters and numbers that Unicode 15 added, which Oniguruma 6.9.8 and PCRE2 10.42 do not know.
+/// Letters, marks and numbers that Unicode 15 added, which Oniguruma 6.9.8 and PCRE2 10.42 do not know.
 bool newer_than_unicode_14(char32_t code) {
   struct Range {
     char32_t first, last;
   };
-  static constexpr Range ranges[] = {{0x1123F, 0x11240}, {0x11F00, 0x11F59}, {0x1342F, 0x1342F}, {0x13441, 0x13446},
-                                     {0x2B739, 0x2B739}, {0x1B132, 0x1B132}, {0x1B155, 0x1B155}, {0x1D2C0, 0x1D2D3},
-                                     {0x1DF25, 0x1DF2A}, {0x1E030, 0x1E06D}, {0x1E4D0, 0x1E4F9}, {0x31350, 0x323AF}};
-  return code >= 0x11000 &&
+  static constexpr Range ranges[] = {{0xCF3, 0xCF3},     {0xECE, 0xECE},     {0x10EFD, 0x10EFF}, {0x1123F, 0x11241},
+                                     {0x11F00, 0x11F59}, {0x1342F, 0x1342F}, {0x13440, 0x13455}, {0x1B132, 0x1B132},
+                                     {0x1B155, 0x1B155}, {0x1D2C0, 0x1D2D3}, {0x1DF25, 0x1DF2A}, {0x1E030, 0x1E08F},
+                                     {0x1E4D0, 0x1E4F9}, {0x2B739, 0x2B739}, {0x31350, 0x323AF}};
+  return code >= 0xCF3 &&
          std::ranges::any_of(ranges, [code](Range range) { return code >= range.first && code <= range.last; });
 }
 
@@ -129,6 +130,20 @@ CharClass non_ascii_class(char32_t code) {
   }
   const bool separator = kind >= UTF8PROC_CATEGORY_ZS && kind <= UTF8PROC_CATEGORY_ZP;
   return separator || code == 0x85 ? CharClass::space : CharClass::other;
+}
+
+LetterCase non_ascii_case(char32_t code) {
+  switch (category(code)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LT: return newer_than_unicode_14(code) ? LetterCase::none : LetterCase::upper;
+    case UTF8PROC_CATEGORY_LL: return newer_than_unicode_14(code) ? LetterCase::none : LetterCase::lower;
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME: return newer_than_unicode_14(code) ? LetterCase::none : LetterCase::either;
+    default: return LetterCase::none;
+  }
 }
 
 bool is_word(char32_t code) {

@@ -71,6 +71,12 @@ bool is_control(char32_t code);          // \p{Cc}, \p{Cf} and \p{Co}
 bool is_nonspacing_mark(char32_t code);  // \p{Mn}, as of Unicode 8
 bool is_punctuation(char32_t code);      // \p{P} as of Unicode 8, and the ASCII symbols
 
+/// What patterns that look at case distinguish, as of Unicode 14: \p{Lu} and \p{Lt}, \p{Ll}, what counts as either
+/// (\p{Lm}, \p{Lo}, \p{M}), and all else.
+enum class LetterCase : uint8_t { upper, lower, either, none };
+
+LetterCase non_ascii_case(char32_t code);
+
 inline size_t count_characters(std::string_view text) {
   size_t count = 0;
   for (const char byte : text) count += (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
