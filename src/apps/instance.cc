@@ -270,7 +270,7 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--kv-cache-memory-bytes", "N", "size of the KV cache (4Gi, 500m)", &o.kv_cache_memory_bytes);
   flags.add("--max-num-seqs", "N", "sequences that run together (CPU 64, GPU 256)", &o.max_num_seqs);
   flags.add("--max-num-batched-tokens", "N", "tokens of one step (CPU 512, GPU 8192)", &o.max_num_batched_tokens);
-  flags.add("--chunked-prefill-size", "N", "prompt tokens of a step in which others decode; 0: no limit (GPU 512)",
+  flags.add("--chunked-prefill-size", "N", "tokens of one prompt in a step in which others decode; 0: all (GPU 512)",
             &o.chunked_prefill_size);
   flags.add("--max-queued-requests", "N", "waiting requests; more get 429", &o.max_queued_requests);
   flags.add("--threads", "N", "worker threads (default: one per core)", &o.threads);

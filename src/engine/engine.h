@@ -20,8 +20,8 @@ struct EngineOptions {
   int32_t pages = 0;          // of the pool, all of one size
   int32_t max_num_seqs = 64;  // rows
   int32_t max_num_batched_tokens = 512;
-  int32_t chunked_prefill_size = 0;  // prompt tokens of a step in which others decode; 0: what the budget leaves
-  int32_t max_model_len = 0;           // tokens of a sequence, prompt and answer
+  int32_t chunked_prefill_size = 0;  // tokens of one prompt in a step in which others decode; 0: what the budget leaves
+  int32_t max_model_len = 0;         // tokens of a sequence, prompt and answer
   int32_t max_queued_requests = 1024;  // waiting; more are refused
   int32_t depth = 2;                   // steps planned ahead
   bool prefix_caching = true;

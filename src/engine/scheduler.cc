@@ -80,9 +80,9 @@ StepPlan Scheduler::plan(int64_t now_us) {
       prompts.push_back(s);
     }
   }
-  // Those who decode wait for a step's end: prompts beside them come in smaller pieces.
-  const bool some_decode = !plan_.slices.empty();
-  if (some_decode && options_.chunked_prefill_size > 0) budget_ = std::min(budget_, options_.chunked_prefill_size);
+  // Those who decode wait for a step's end: beside them a long prompt comes in smaller pieces.
+  const bool cut = !plan_.slices.empty() && options_.chunked_prefill_size > 0;
+  prompt_limit_ = cut ? options_.chunked_prefill_size : options_.max_num_batched_tokens;
   std::ranges::sort(prompts, {},
                     [](const Sequence* s) { return std::tuple(s->request->priority, s->client->served, s->arrival); });
   for (Sequence* s : prompts) {
@@ -117,7 +117,7 @@ void Scheduler::plan_decoding(Sequence& s) {
 }
 
 void Scheduler::plan_prompt(Sequence& s, int64_t now_us) {
-  int count = std::min(s.admitted - s.sent, budget_);
+  int count = std::min({s.admitted - s.sent, budget_, prompt_limit_});
   if (options_.groups.empty() && count < s.admitted - s.sent) return;  // an encoder sees all at once
   const int snapshot = next_snapshot(s);
   if (snapshot > s.sent) count = std::min(count, snapshot - s.sent);

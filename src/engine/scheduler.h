@@ -139,6 +139,7 @@ class Scheduler {
   // While a step is planned.
   StepPlan plan_;
   Flight flight_;
+  int prompt_limit_ = 0;  // tokens of one prompt in this step
   int budget_ = 0;
   bool preempted_ = false;
 };

@@ -19,7 +19,9 @@ struct Q8_0 {
   static constexpr int chunk_words = 2;
   static constexpr float error = 0.0045F;  // largest error of encode, in parts of the group's largest magnitude
 
-  static constexpr Words<2> load8(const std::byte* data, int i) { return {{load_u32(data + 8 * i), load_u32(data + 8 * i + 4)}}; }
+  static constexpr Words<2> load8(const std::byte* data, int i) {
+    return {{load_u32(data + 8 * i), load_u32(data + 8 * i + 4)}};
+  }
   static constexpr Words<1> load_scales(const std::byte* scales) { return {{load_u16(scales)}}; }
 
   /// Values 8i .. 8i+7 of a group.

@@ -20,7 +20,9 @@ constexpr uint32_t load_u32(const std::byte* p) {
   return static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8 | static_cast<uint32_t>(p[2]) << 16 |
          static_cast<uint32_t>(p[3]) << 24;
 }
-constexpr uint32_t load_u16(const std::byte* p) { return static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8; }
+constexpr uint32_t load_u16(const std::byte* p) {
+  return static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8;
+}
 
 constexpr void store_u16(std::byte* p, uint32_t value) {
   p[0] = static_cast<std::byte>(value & 255U);

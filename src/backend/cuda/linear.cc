@@ -32,10 +32,10 @@ bool quantized(FormatId format) { return dtype_of(format) == Dtype::u8; }
 
 /// The most tokens for which our kernel is faster than the library: measured.
 int32_t most_skinny_tokens(const Matrix& matrix, const Weight& part) {
-  constexpr int64_t large_bytes = int64_t{100} << 20;
+  constexpr int64_t large_bytes = int64_t{40} << 20;
   if (part.format == FormatId::f8 && matrix.scale) return 16;  // with activations of 8-bit floats
   if (part.format == FormatId::f8) return 16;                  // which the library multiplies as they are
-  if (quantized(part.format)) return 64;
+  if (quantized(part.format)) return 32;
   return int64_t{part.rows} * part.cols * 2 >= large_bytes ? 0 : 4;
 }
 
