@@ -4,7 +4,5 @@ namespace quern::cuda {
 
 template void launch_experts<F8, Half>(const Queue& queue, ExpertJob job, int pairs);
 template void launch_experts<F8, Bf16>(const Queue& queue, ExpertJob job, int pairs);
-template void launch_experts<F8_Block, Half>(const Queue& queue, ExpertJob job, int pairs);
-template void launch_experts<F8_Block, Bf16>(const Queue& queue, ExpertJob job, int pairs);
 
 }  // namespace quern::cuda
