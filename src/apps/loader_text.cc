@@ -140,8 +140,8 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const Checkpoint& checkp
     return about(other, Tokenizer::from_sentence_piece(model, Json()));
   }
   if (!other.ends_with(".gguf")) {
-    return Error{
-        fmt::format("{}: a tokenizer is a .json, .model or .gguf file, or a directory that has a tokenizer.json", other)};
+    return Error{fmt::format(
+        "{}: a tokenizer is a .json, .model or .gguf file, or a directory that has a tokenizer.json", other)};
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> file, Checkpoint::open(other));
   return from_vocabulary(*file);

@@ -58,7 +58,8 @@ TEST(LoaderText, ATokenizerIsFoundBesideTheModelOrWhereTheUserSays) {
   const std::string file = model.write("tokenizer.json", tokenizer_json);
 
   ASSERT_FALSE(missing.ok());
-  EXPECT_EQ(missing.error().message, model.path() + ": there is no tokenizer.json and no tokenizer.model; name one with --tokenizer");
+  EXPECT_EQ(missing.error().message,
+            model.path() + ": there is no tokenizer.json and no tokenizer.model; name one with --tokenizer");
   for (const std::string& other : {std::string(), file, model.path()}) {
     const auto tokenizer = load_tokenizer(model, other);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;

@@ -61,10 +61,14 @@ Status read_ids(const Gguf& gguf, StoredVocabulary& vocabulary) {
     std::string_view name;
     std::optional<int32_t>* id;
   };
-  const Id ids[] = {{"bos", &vocabulary.bos},         {"eos", &vocabulary.eos},
-                    {"eot", &vocabulary.eot},         {"eom", &vocabulary.eom},
-                    {"unknown", &vocabulary.unknown}, {"padding", &vocabulary.padding},
-                    {"cls", &vocabulary.cls},         {"mask", &vocabulary.mask},
+  const Id ids[] = {{"bos", &vocabulary.bos},
+                    {"eos", &vocabulary.eos},
+                    {"eot", &vocabulary.eot},
+                    {"eom", &vocabulary.eom},
+                    {"unknown", &vocabulary.unknown},
+                    {"padding", &vocabulary.padding},
+                    {"cls", &vocabulary.cls},
+                    {"mask", &vocabulary.mask},
                     {"seperator", &vocabulary.separator}};  // the format's own spelling
   for (const Id& id : ids) {
     const std::string name = key(fmt::format("{}_token_id", id.name));
