@@ -276,7 +276,7 @@ TEST(GgufCheckpoint, UnsupportedTypesMatterOnlyToWhoNeedsThem) {
 
   ASSERT_FALSE(scheme.ok());
   EXPECT_THAT(scheme.error().message,
-              HasSubstr("has type Q2_K, which is not supported (known: BF16, F16, F32, Q4_0, Q4_1,"));
+              HasSubstr("has type Q2_K, which is not supported (known: BF16, F16, F32, F8_E4M3, Q4_0, Q4_1,"));
 }
 
 TEST(GgufCheckpoint, CheckTensorComparesShapes) {
