@@ -336,6 +336,16 @@ struct SkinnyPlace {
   int ranks;
 };
 
+/// Waits until the next buffer of x is there, after which so many groups of fetches came, and the other one is free.
+template <int ahead>
+__device__ __forceinline__ void wait_for_x(int groups) {
+  if (groups >= ahead)
+    wait_for_fetches<ahead - 1>();
+  else
+    wait_for_fetches<0>();
+  __syncthreads();
+}
+
 /// Unit after unit, tile after tile; x comes in chunks of columns.
 template <typename Format, typename T, int TokenTiles, int RowTiles, typename Reader>
 __device__ __forceinline__ void multiply_tiles(const SkinnyJob& job, const SkinnyPlace& at, Reader& reader,
@@ -355,7 +365,6 @@ __device__ __forceinline__ void multiply_tiles(const SkinnyJob& job, const Skinn
   close_fetches();
   wait_for_fetches<0>();
   __syncthreads();
-
   int buffer = 0;
   int slot = 0;
   int groups = ahead;  // since this buffer of x was fetched
@@ -366,11 +375,7 @@ __device__ __forceinline__ void multiply_tiles(const SkinnyJob& job, const Skinn
     for (int step = 0; step < job.steps;) {
       const int last = min(job.steps, step + job.chunk_steps);
       if (job.x_buffers == 2) {
-        if (groups >= ahead)
-          wait_for_fetches<ahead - 1>();
-        else
-          wait_for_fetches<0>();
-        __syncthreads();  // this buffer is there, and the other one is free
+        wait_for_x<ahead>(groups);
         const int next = last == job.steps ? 0 : last;
         stage_x<T>(job, x + (buffer ^ 1) * buffer_bytes, (at.begin + next * at.turns) * Unit::columns, chunk_columns);
       }
