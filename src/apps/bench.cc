@@ -87,19 +87,25 @@ class Work {
         used_ = static_cast<double>(moe->used) / moe->experts;
       }
     }
-    const double stored = dense_ + experts_ + vocabulary_ * (spec.tied ? 1 : 2);
-    weight_bytes_ = static_cast<double>(instance.memory.weights) / stored;
+    const double tables = vocabulary_ * (spec.tied ? 1 : 2);  // embedding and output matrix
+    const auto bytes = static_cast<double>(instance.memory.weights);
+    weight_bytes_ = bytes / (dense_ + experts_ + tables);
+    output_bytes_ = weight_bytes_;
     const KvLayout kv = kv_layout(spec, 2);
     kv_bytes_ =
         static_cast<double>(instance.memory.kv_page_bytes) * static_cast<double>(kv.groups.size()) / kv.page_tokens;
-    if (instance.options.quantization == "fp8") rate_ = fp8_rate;
+    if (instance.options.quantization == "fp8") {
+      rate_ = fp8_rate;
+      output_bytes_ = 2;  // these stay as they are
+      weight_bytes_ = (bytes - output_bytes_ * tables) / (dense_ + experts_);
+    }
   }
 
   /// The least time of a step of `batch` tokens, each after `context` others (facts of rooflines: weights or
   /// arithmetic, then the keys and values).
   double decode_seconds(double batch, double context, const MachineLimits& limits) const {
     const double touched = experts_ * (1 - std::pow(1 - used_, batch));
-    const double bytes = weight_bytes_ * (dense_ + touched + vocabulary_);
+    const double bytes = weight_bytes_ * (dense_ + touched) + output_bytes_ * vocabulary_;
     const double flops = 2 * batch * (dense_ + experts_ * used_ + vocabulary_);
     return std::max(bytes / limits.read_bytes_per_second, flops / (rate_ * limits.flops_per_second)) +
            batch * context * kv_bytes_ / limits.read_bytes_per_second;
@@ -108,15 +114,17 @@ class Work {
   double prefill_seconds(double tokens, const MachineLimits& limits) const {
     const double touched = experts_ * (1 - std::pow(1 - used_, tokens));
     const double flops = 2 * tokens * (dense_ + experts_ * used_) + score_flops_ * tokens * tokens / 2;
-    return std::max(weight_bytes_ * (dense_ + touched + vocabulary_) / limits.read_bytes_per_second,
-                    flops / (rate_ * limits.flops_per_second));
+    const double bytes = weight_bytes_ * (dense_ + touched) + output_bytes_ * vocabulary_;
+    return std::max(bytes / limits.read_bytes_per_second, flops / (rate_ * limits.flops_per_second));
   }
 
  private:
   // Numbers of weights: that every token meets, of all experts, of the output matrix.
   double dense_ = 0.0, experts_ = 0.0, vocabulary_ = 0.0;
-  double used_ = 1.0;  // part of the experts that a token meets
-  double weight_bytes_ = 0.0, kv_bytes_ = 0.0, score_flops_ = 0.0;
+  double used_ = 1.0;                               // part of the experts that a token meets
+  double weight_bytes_ = 0.0, output_bytes_ = 0.0;  // of one weight
+  double kv_bytes_ = 0.0;                           // of one token
+  double score_flops_ = 0.0;
   double rate_ = 1.0;  // of the arithmetic, in parts of the limit's
 };
 
