@@ -24,8 +24,8 @@ constexpr int64_t gpu_reserve_bytes = int64_t{512} << 20;  // what the driver an
 /// Everything that a user left open is chosen for this device and model.
 Result<InstanceOptions> resolved(InstanceOptions options, DeviceKind device, const Checkpoint& checkpoint) {
   const bool gpu = device == DeviceKind::cuda;
-  if (options.max_num_seqs == 0) options.max_num_seqs = gpu ? 256 : 64;
-  if (options.max_num_batched_tokens == 0) {
+  if (options.max_num_seqs < 0) options.max_num_seqs = gpu ? 256 : 64;
+  if (options.max_num_batched_tokens < 0) {
     options.max_num_batched_tokens = std::max(gpu ? 8192 : 512, options.max_num_seqs);
   }
   if (options.chunked_prefill_size < 0) options.chunked_prefill_size = gpu ? 512 : 0;
@@ -184,8 +184,10 @@ Status check_options(const InstanceOptions& options) {
     if (value >= low && value <= high) return {};
     return Error{fmt::format("{} must be between {} and {}, got {}", name, low, high, value)};
   };
-  TRY(between("--max-num-seqs", options.max_num_seqs, 0, 4096));
-  TRY(between("--max-num-batched-tokens", options.max_num_batched_tokens, 0, 1 << 20));
+  if (options.max_num_seqs != -1) TRY(between("--max-num-seqs", options.max_num_seqs, 1, 4096));
+  if (options.max_num_batched_tokens != -1) {
+    TRY(between("--max-num-batched-tokens", options.max_num_batched_tokens, 1, 1 << 20));
+  }
   TRY(between("--max-queued-requests", options.max_queued_requests, 0, 1 << 20));
   TRY(between("--threads", options.threads, 0, 1024));
   TRY(between("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, 0, int64_t{1} << 50));

@@ -100,7 +100,7 @@ Result<Charsmap> Charsmap::make(std::string_view bytes) {
   }
   Charsmap made;
   made.units_.resize(size / sizeof(uint32_t));
-  std::memcpy(made.units_.data(), bytes.data(), size);
+  if (size > 0) std::memcpy(made.units_.data(), bytes.data(), size);
   made.strings_ = bytes.substr(size);
   if (!is_utf8(made.strings_)) return Error{"the tokenizer's charsmap has replacements that are no UTF-8"};
   return made;
