@@ -34,9 +34,13 @@ int connect_to_server() {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(server().port()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // Closed without a farewell: thousands of connections a second would use up the ports.
-  const linger at_once{1, 0};
-  ::setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  // The system keeps a closed connection's port for a minute, and thousands of connections a second would use up an
+  // address's ports: every connection comes from the next address of the loopback network.
+  static uint32_t connections = 0;
+  sockaddr_in source{};
+  source.sin_family = AF_INET;
+  source.sin_addr.s_addr = htonl(INADDR_LOOPBACK + ++connections % 0xffff);
+  CHECK(::bind(connection, reinterpret_cast<const sockaddr*>(&source), sizeof source) == 0);
   CHECK(::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
   return connection;
 }
