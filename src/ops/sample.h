@@ -16,16 +16,17 @@ namespace quern {
 inline constexpr int max_top_logprobs = 20;
 
 /// What is done to one row's logits, in this order: `allowed`, `banned`, `biases`, penalties; then the best token if
-/// temperature is 0; else temperature, min_p, top_k, top_p, and a draw from what is left. Where equal logits compete,
-/// the lower token goes first. The draw depends on (seed, position) and the logits alone.
+/// temperature is 0; else temperature, min_p, top_k, typical_p, top_p, and a draw from what is left. Where equal logits
+/// compete, the lower token goes first. The draw depends on (seed, position) and the logits alone.
 struct SampleRow {
   float temperature = 1.0F;  // below 1e-5: the best token
   float min_p = 0.0F;        // keeps tokens at least this probable relative to the best one
   int32_t top_k = 0;         // keeps the k best; 0 or less: all
-  float top_p = 1.0F;        // keeps the fewest best tokens whose share of what min_p and top_k left is at least top_p
+  float top_p = 1.0F;        // keeps the fewest best tokens whose share of what those before left is at least top_p
   float repetition_penalty = 1.0F;  // tokens of `counts`: logits above 0 are divided by it, others multiplied
   float frequency_penalty = 0.0F;   // taken off per time that a token was generated
   float presence_penalty = 0.0F;    // taken off when it was generated at all
+  float typical_p = 1.0F;  // of those: the fewest of about mean surprise whose share is at least typical_p, and ties
   uint64_t seed = 0;
   int64_t position = 0;                     // of the token to be drawn, in its sequence
   int32_t forced = -1;                      // not negative: nothing is drawn, the result is this token and its logprobs
@@ -52,6 +53,7 @@ struct Sampled {
   int32_t token = -1;
   SampleStatus status = SampleStatus::ok;
   float logprob = 0.0F;
+  int32_t rank = 0;  // of a forced token with logprobs: 1 and the number of larger logits
   int32_t top_count = 0;
   std::array<TopLogprob, max_top_logprobs> top;  // best first
 };

@@ -46,6 +46,8 @@ std::vector<SampleRow> some_rows(size_t count, const Lists& lists) {
     if (i % 3 == 1) row.top_k = static_cast<int32_t>(1 + i % 400);
     if (i % 4 == 1) row.top_p = 0.05F + 0.13F * static_cast<float>(i % 8);
     if (i % 6 == 1) row.min_p = 0.02F;
+    if (i % 12 == 8) row.typical_p = 0.1F + 0.1F * static_cast<float>(i % 9);
+    if (i % 36 == 1) row.typical_p = 0.7F;
     if (i % 8 == 3) row.counts = lists.counts;
     if (i % 8 == 3) row.repetition_penalty = 1.3F;
     if (i % 16 == 3) row.presence_penalty = 0.4F;
@@ -60,6 +62,7 @@ std::vector<SampleRow> some_rows(size_t count, const Lists& lists) {
 
 void expect_equal_logprobs(const Sampled& a, const Sampled& b) {
   EXPECT_NEAR(a.logprob, b.logprob, 3e-6);
+  EXPECT_EQ(a.rank, b.rank);
   ASSERT_EQ(a.top_count, b.top_count);
   for (size_t i = 0; i < static_cast<size_t>(a.top_count); ++i) {
     EXPECT_EQ(a.top[i].token, b.top[i].token) << i;

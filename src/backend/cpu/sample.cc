@@ -129,6 +129,17 @@ void add_logprobs(Sampled& result, const float* x, int32_t count, float maximum,
   result.logprob = logprob(x[result.token]);
 }
 
+/// How many logits are larger.
+int32_t count_above(const float* x, int32_t count, float logit) {
+  Ints found{};
+  int32_t i = 0;
+  for (; i + lanes <= count; i += lanes) found -= load(x + i) > logit;
+  int32_t total = 0;
+  for (int lane = 0; lane < lanes; ++lane) total += found[lane];
+  for (; i < count; ++i) total += x[i] > logit ? 1 : 0;
+  return total;
+}
+
 void copy_allowed(float* to, const float* x, int32_t count, std::span<const uint32_t> allowed) {
   if (allowed.empty()) {
     std::copy_n(x, count, to);
@@ -177,13 +188,14 @@ struct Buckets {
   double above = 0;    // amount of the buckets above it
   bool reached = false;
 
-  /// Of weights from `floor` on, whose bits above the bucket's are `prefix`.
-  void fill(const float* weights, int32_t count, float floor, int shift, uint32_t prefix, bool by_sum) {
+  /// Of weights whose keys are from `floor` on and have the bits `prefix` above the bucket's.
+  template <typename Key>
+  void fill(const float* weights, int32_t count, Key key, float floor, int shift, uint32_t prefix, bool by_sum) {
     std::fill_n(amounts, size, 0.0);
     for_each_where(
-        weights, count, [&](auto weight) { return weight >= floor; },
+        weights, count, [&](auto weight) { return key(weight) >= floor; },
         [&](int32_t i) {
-          const uint32_t digits = std::bit_cast<uint32_t>(weights[i]) >> shift;
+          const uint32_t digits = std::bit_cast<uint32_t>(key(weights[i])) >> shift;
           if (digits / size == prefix) amounts[digits % size] += by_sum ? static_cast<double>(weights[i]) : 1.0;
         });
   }
@@ -201,24 +213,31 @@ struct Buckets {
   }
 };
 
-/// Of the weights in descending order (at most 1), the fewest positive ones whose number (or whose sum, `by_sum`)
-/// reaches `goal`. Three rounds settle ten bits of the threshold each; weights at most 1 have no more than 30.
-Cutoff find_cutoff(const float* weights, int32_t count, double goal, bool by_sum) {
-  Buckets buckets;
-  // The goal is mostly reached among the few largest weights.
+/// Of the weights in the order of falling keys (at most 1), the fewest of positive keys whose number (or whose sum,
+/// `by_sum`) reaches `goal`: the last one's key. Three rounds settle ten bits of it each; keys at most 1 have no more
+/// than 30. The buckets are left as they were in the last round.
+template <typename Key>
+float find_threshold(Buckets& buckets, const float* weights, int32_t count, Key key, double goal, bool by_sum) {
+  // The goal is mostly reached among the few largest keys.
   for (const float floor : {0x1p-10F, 0x1p-20F, 0x1p-126F}) {
-    buckets.fill(weights, count, floor, 20, 0, by_sum);
+    buckets.fill(weights, count, key, floor, 20, 0, by_sum);
     buckets.find(0, goal);
     if (buckets.reached) break;
   }
   auto threshold = static_cast<uint32_t>(buckets.found);
   for (const int shift : {10, 0}) {
     const auto floor = std::bit_cast<float>(threshold << (shift + 10));
-    buckets.fill(weights, count, floor, shift, threshold, by_sum);
+    buckets.fill(weights, count, key, floor, shift, threshold, by_sum);
     buckets.find(buckets.above, goal);
     threshold = threshold * Buckets::size + static_cast<uint32_t>(buckets.found);
   }
-  const auto weight = std::bit_cast<float>(threshold);
+  return std::bit_cast<float>(threshold);
+}
+
+/// The largest weights whose number (or whose sum, `by_sum`) reaches `goal`.
+Cutoff find_cutoff(const float* weights, int32_t count, double goal, bool by_sum) {
+  Buckets buckets;
+  const float weight = find_threshold(buckets, weights, count, [](auto each) { return each; }, goal, by_sum);
   const double missing = goal - buckets.above;
   return {weight,
           static_cast<int64_t>(std::max(1.0, by_sum ? std::ceil(missing / static_cast<double>(weight)) : missing))};
@@ -239,6 +258,23 @@ void cut(float* weights, int32_t count, Cutoff cutoff) {
     }
   }
   for (; i < count; ++i) cut_one(weights[i]);
+}
+
+/// Sets to 0 what is not typical. The surprise of a weight is minus its logarithm; a weight's key falls with the
+/// distance of its surprise from the mean one.
+void cut_untypical(float* weights, int32_t count, float typical_p) {
+  const double total = sum_of(weights, count);
+  double surprise = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    const auto weight = static_cast<double>(weights[i]);
+    if (weight > 0) surprise -= weight * std::log(weight);
+  }
+  const auto typical = static_cast<float>(std::exp(-surprise / total));
+  const auto key = [&](auto weight) { return weight < typical ? weight / typical : typical / weight; };
+  Buckets buckets;
+  const float least =
+      find_threshold(buckets, weights, count, key, std::max(static_cast<double>(typical_p), 1e-6) * total, true);
+  map(weights, weights, count, [&](Floats weight) { return key(weight) >= least ? weight : Floats{}; });
 }
 
 /// In [0, 1), 53 random bits that depend on nothing else.
@@ -276,6 +312,7 @@ int32_t choose(float* weights, int32_t count, float maximum, const SampleRow& ro
   map(weights, weights, count, [&](Floats logit) { return exp((logit - maximum) * inverse); });
   if (row.min_p > 0) cut(weights, count, {std::min(row.min_p, 1.0F)});
   if (row.top_k > 0 && row.top_k < count) cut(weights, count, find_cutoff(weights, count, row.top_k, false));
+  if (row.typical_p < 1) cut_untypical(weights, count, row.typical_p);
   if (row.top_p < 1) {
     const double goal = static_cast<double>(row.top_p) * sum_of(weights, count);
     cut(weights, count, find_cutoff(weights, count, goal, true));
@@ -305,7 +342,9 @@ void sample_row(Sampled& result, const float* x, int32_t count, const SampleRow&
     return;
   }
   result.token = greedy || row.forced >= 0 ? best.token : choose(scratch, count, best.value, row);
-  if (row.logprobs >= 0) add_logprobs(result, x, count, raw.value, row.logprobs);
+  if (row.logprobs < 0) return;
+  add_logprobs(result, x, count, raw.value, row.logprobs);
+  if (row.forced >= 0) result.rank = 1 + count_above(x, count, x[row.forced]);
 }
 
 constexpr int64_t rows_at_once = 16;

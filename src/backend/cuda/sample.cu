@@ -2,6 +2,7 @@
 
 #include "backend/cuda/launch.h"
 #include "backend/cuda/sample_adjust.cuh"
+#include "backend/cuda/sample_typical.cuh"
 #include "backend/cuda/vectors.h"
 #include "ops/philox.h"
 
@@ -280,6 +281,13 @@ __device__ uint64_t next_best(Workplace& w, const RowView& row, uint64_t last) {
   return best;
 }
 
+/// How many logits are larger, in all threads.
+__device__ int count_above(Workplace& w, const RowView& row, float logit) {
+  uint64_t found = 0;
+  for (int token = threadIdx.x; token < row.vocab; token += finish_threads) found += row.raw[token] > logit ? 1 : 0;
+  return static_cast<int>(block_total(w, found));
+}
+
 /// Writes the `count` best tokens of the logits as they came, logprob(logit) of each.
 template <typename Logprob>
 __device__ void write_top(Workplace& w, const RowView& row, int count, Sampled& result, Logprob&& logprob) {
@@ -303,20 +311,33 @@ __device__ void write_top(Workplace& w, const RowView& row, int count, Sampled& 
   }
 }
 
+/// Of a copy: its best token, and the bests of its groups for the workplace.
+__device__ Best best_of_copy(Workplace& w, const RowView& row) {
+  const uint64_t key = find_bests(w, row.logits, row.vocab, row.groups);
+  if (key == 0) return {};
+  const int token = token_of_key(key);
+  return {row.logits[token], token, true};
+}
+
 /// The token of a row, or -1 where nothing is allowed.
-__device__ int token_of_row(Workplace& w, RowView& row, const SampleRow& wanted, Best best, float* copy) {
+__device__ int token_of_row(Workplace& w, RowView& row, SampleRow wanted, Best best, float* copy) {
   if (wanted.forced >= 0) return wanted.forced;
   if (adjusts(wanted)) {
     adjust(w, copy, row.raw, row.vocab, wanted);
     row.logits = copy;
-    const uint64_t key = find_bests(w, copy, row.vocab, row.groups);
-    if (key == 0) return -1;
-    best.token = token_of_key(key);
-    best.logit = copy[best.token];
+    best = best_of_copy(w, row);
+    if (best.token < 0) return -1;
   } else if (!is_greedy(wanted)) {
     load_bests(w, row);
   }
-  return is_greedy(wanted) ? best.token : choose(w, row, wanted, best);
+  if (is_greedy(wanted)) return best.token;
+  if (wanted.typical_p < 1.0F) {
+    cut_untypical(w, copy, row.vocab, wanted, best.logit);
+    wanted.min_p = 0.0F;
+    wanted.top_k = 0;
+    best = best_of_copy(w, row);
+  }
+  return choose(w, row, wanted, best);
 }
 
 __global__ void __launch_bounds__(finish_threads) finish(SampleBuffers buffers) {
@@ -344,6 +365,7 @@ __global__ void __launch_bounds__(finish_threads) finish(SampleBuffers buffers) 
     status = token < 0 ? SampleStatus::nothing_allowed : SampleStatus::ok;
   }
   float chosen = 0.0F;
+  int rank = 0;
   int top_count = 0;
   if (token >= 0 && wanted.logprobs >= 0) {
     const double normalizer = log_sum(w, row, best.logit);
@@ -351,6 +373,7 @@ __global__ void __launch_bounds__(finish_threads) finish(SampleBuffers buffers) 
       return static_cast<float>(static_cast<double>(logit - best.logit) - normalizer);
     };
     chosen = logprob(raw[token]);
+    if (wanted.forced >= 0) rank = 1 + count_above(w, row, raw[token]);
     top_count = min(wanted.logprobs, row.vocab);
     if (top_count > 0) write_top(w, row, top_count, result, logprob);
   }
@@ -358,6 +381,7 @@ __global__ void __launch_bounds__(finish_threads) finish(SampleBuffers buffers) 
   result.token = token;
   result.status = status;
   result.logprob = chosen;
+  result.rank = rank;
   result.top_count = top_count;
 }
 

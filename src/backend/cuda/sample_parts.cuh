@@ -42,8 +42,10 @@ struct SampleBuffers {
   Sampled* results = nullptr;
 };
 
+/// Whether a row draws from a copy of its logits.
 inline __host__ __device__ bool adjusts(const SampleRow& row) {
-  return !row.allowed.empty() || !row.banned.empty() || !row.biases.empty() || !row.counts.empty();
+  return (row.typical_p < 1.0F && row.temperature >= 1e-5F) || !row.allowed.empty() || !row.banned.empty() ||
+         !row.biases.empty() || !row.counts.empty();
 }
 
 #ifdef __CUDACC__
