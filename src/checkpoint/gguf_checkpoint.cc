@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
+#include "checkpoint/gguf_architecture.h"
 #include "checkpoint/wording.h"
 
 namespace quern {
@@ -41,12 +42,13 @@ class GgufCheckpoint final : public Checkpoint {
 Status GgufCheckpoint::translate() {
   ASSIGN_OR_RETURN(config_, gguf_config(gguf_));
   ASSIGN_OR_RETURN(generation_config_, gguf_generation_config(gguf_, config_.integer("vocab_size").value_or(0)));
-  const std::string model_type = config_.string("model_type").value_or("");
+  ASSIGN_OR_RETURN(const auto name, gguf_.string("general.architecture"));
+  const GgufArchitecture& architecture = *find_gguf_architecture(*name);
   tensors_ = gguf_.tensors();
   for (size_t i = 0; i < tensors_.size(); ++i) {
     StoredTensor& tensor = tensors_[i];
-    tensor.name = hugging_face_name(gguf_.tensors()[i].name, model_type);
-    if (model_type == "llama") TRY(mark_rotary_pairs(tensor, gguf_.tensors()[i].name));
+    tensor.name = hugging_face_name(gguf_.tensors()[i].name, architecture);
+    if (architecture.rotary_pairs) TRY(mark_rotary_pairs(tensor, gguf_.tensors()[i].name));
     if (!by_name_.emplace(tensor.name, i).second) {
       return Error{fmt::format("{}: two tensors mean {}", path(), quoted(tensor.name))};
     }
@@ -54,7 +56,7 @@ Status GgufCheckpoint::translate() {
   return {};
 }
 
-/// Files of arch llama keep queries and keys for rotation of neighbours.
+/// Queries and keys are kept for rotation of neighbours.
 Status GgufCheckpoint::mark_rotary_pairs(StoredTensor& tensor, std::string_view gguf_name) const {
   const bool query = gguf_name.find(".attn_q.") != std::string_view::npos;
   const bool key = gguf_name.find(".attn_k.") != std::string_view::npos;

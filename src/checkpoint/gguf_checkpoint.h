@@ -22,10 +22,6 @@ Result<Json> gguf_config(const Gguf& gguf);
 /// the token ids.
 Result<Json> gguf_generation_config(const Gguf& gguf, int64_t vocab);
 
-/// "model.layers.3.mlp.up_proj.weight" for "blk.3.ffn_up.weight". Names that mean nothing to `model_type` stay as they
-/// are.
-std::string hugging_face_name(std::string_view gguf_name, std::string_view model_type);
-
 /// The tables `tokenizer.ggml.*`; nothing when the file has no vocabulary. Lengths, types and ids are checked.
 Result<std::optional<StoredVocabulary>> gguf_vocabulary(const Gguf& gguf);
 

@@ -65,15 +65,20 @@ std::vector<std::string_view> known_architectures() {
   return names;
 }
 
+MakeSpec find_family(std::string_view architecture) {
+  const auto family = families().find(architecture);
+  return family == families().end() ? nullptr : family->second;
+}
+
 Result<DecoderSpec> make_spec(const Json& json) {
   ASSIGN_OR_RETURN(const std::string architecture, architecture_of(json));
-  const auto family = families().find(architecture);
-  if (family == families().end()) {
+  const MakeSpec make = find_family(architecture);
+  if (make == nullptr) {
     return Error{fmt::format("the architecture \"{}\" is not supported; known are {}", architecture,
                              fmt::join(known_architectures(), ", "))};
   }
   Config config(json);
-  DecoderSpec spec = family->second(config);
+  DecoderSpec spec = make(config);
   spec.architecture = architecture;
   if (!config.ok()) return *config.error();
   return spec;

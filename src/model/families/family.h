@@ -22,6 +22,8 @@ struct Family {
 /// ones.
 Result<DecoderSpec> make_spec(const Json& config);
 std::vector<std::string_view> known_architectures();
+/// What reads the configuration of an architecture; null when it is not known. Some architectures share one.
+MakeSpec find_family(std::string_view architecture);
 
 /// What families start from: pre-norm, grouped-query attention with rope over the whole head, gated silu.
 DecoderSpec llama_like(Config& config);

@@ -121,10 +121,9 @@ TEST(Families, Gemma3InsideATextConfigInTheNewSpellingIsTheSame) {
 }
 
 TEST(Families, AnUnknownArchitectureIsRefusedWithTheKnownOnes) {
-  EXPECT_EQ(described(with(R"({"architectures": ["MambaForCausalLM"]})")),
-            "the architecture \"MambaForCausalLM\" is not supported; known are Gemma3ForCausalLM, "
-            "Gemma3ForConditionalGeneration, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
-            "Qwen3MoeForCausalLM");
+  const std::string refusal = described(with(R"({"architectures": ["MambaForCausalLM"]})"));
+  EXPECT_EQ(refusal.find("the architecture \"MambaForCausalLM\" is not supported; known are "), 0U) << refusal;
+  EXPECT_NE(refusal.find(", LlamaForCausalLM, "), std::string::npos) << refusal;
   EXPECT_EQ(described("{}"), "config: \"architectures\" is missing");
   EXPECT_EQ(described(R"({"architectures": []})"), "config: \"architectures\" must be a list of names");
 }

@@ -1,0 +1,65 @@
+// GgufTranslation: the metadata of a GGUF file on its way to the keys of config.json, in steps that an architecture
+// takes or replaces.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "checkpoint/gguf.h"
+#include "checkpoint/gguf_architecture.h"
+
+namespace quern {
+
+class GgufTranslation {
+ public:
+  GgufTranslation(const Gguf& gguf, const GgufArchitecture& architecture) : gguf_(gguf), architecture_(architecture) {}
+
+  /// What most have: shape(), heads(), vocabulary(), rope(), dense_ffn().
+  Status common();
+
+  /// Layers, width, context length, ffn, and the epsilon of its kind of norm.
+  Status shape();
+  Status heads();
+  /// The embedding tells the vocabulary's size; the key and the token list count when there is none.
+  Status vocabulary();
+  Status rope();
+  /// Refuses experts, and asks for the size of the ffn.
+  Status dense_ffn();
+  /// "layer_types" of a model whose layers have windows: the file's pattern, or that every `period`-th is full.
+  Status windows(int64_t period);
+  /// Copies a positive number of the file, when there is one, to `name`.
+  Status copy_number(std::string_view key_name, std::string_view name);
+
+  std::string key(std::string_view name) const;
+  /// A size inside [1, most]; a list is taken when all layers have the same.
+  Result<std::optional<int64_t>> size(std::string_view name, int64_t most) const;
+  Result<int64_t> needed_size(std::string_view name, int64_t most) const;
+  /// A positive number.
+  Result<std::optional<double>> positive(std::string_view name) const;
+  /// The numbers of a tensor of one rotary pair each: what its frequency is divided by.
+  Result<Json::Array> rope_factors(std::string_view tensor_name, int64_t pairs) const;
+  bool has_tensor(std::string_view name) const { return gguf_.find_tensor(name) != nullptr; }
+
+  const Gguf& gguf() const { return gguf_; }
+  Json& config() { return config_; }
+  int64_t layers() const { return layers_; }
+  int64_t hidden() const { return hidden_; }
+  int64_t attention_heads() const { return heads_; }
+  int64_t head_dim() const { return head_dim_; }
+
+ private:
+  Status norm_epsilon();
+  Status rope_rule(double factor);
+
+  const Gguf& gguf_;
+  const GgufArchitecture& architecture_;
+  Json config_;
+  int64_t layers_ = 0, hidden_ = 0, heads_ = 0, head_dim_ = 0;
+};
+
+}  // namespace quern
