@@ -80,6 +80,24 @@ TEST(ThreadPool, CoversEveryIndexOnce) {
   for (const auto& hit : hits) EXPECT_EQ(hit.load(), 50);
 }
 
+TEST(ThreadPool, RegionsOfBothKindsFollowEachOther) {
+  ThreadPool pool(4);
+  int64_t pieces = 0;
+  int64_t calls = 0;
+
+  for (int round = 0; round < 20000; ++round) {
+    std::atomic<int64_t> sum{0};  // of this round: a worker that came too late would write to a dead one
+    pool.parallel_for(8, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    pieces += sum.load();
+    std::atomic<int> here{0};
+    if (round % 16 == 0) pool.run([&](int) { ++here; });
+    calls += here.load();
+  }
+
+  EXPECT_EQ(pieces, 8 * 20000);
+  EXPECT_EQ(calls, 4 * 20000 / 16);
+}
+
 TEST(ThreadPool, BarrierOrdersPhases) {
   ThreadPool pool(4);
   std::atomic<int> first{0};

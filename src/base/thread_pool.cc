@@ -60,32 +60,44 @@ std::string small_file(const std::string& path) {
   return word;
 }
 
+/// Who is in a region: a number of the region, whether it is closed, and how many workers have entered it.
+class Entrance {
+ public:
+  void open(uint32_t region) { word_.store(uint64_t{region} << 32, std::memory_order_release); }
+  bool enter(uint32_t region) {
+    uint64_t word = word_.load(std::memory_order_relaxed);
+    while (word >> 32 == region && (word & closed) == 0) {
+      if (word_.compare_exchange_weak(word, word + 1, std::memory_order_acquire, std::memory_order_relaxed))
+        return true;
+    }
+    return false;
+  }
+  /// From here on nobody enters. Returns how many did.
+  int close() { return static_cast<int>(word_.fetch_or(closed, std::memory_order_relaxed) & (closed - 1)); }
+
+ private:
+  static constexpr uint64_t closed = uint64_t{1} << 31;
+  std::atomic<uint64_t> word_{closed};
+};
+
 }  // namespace
 
 struct ThreadPool::State {
-  alignas(64) Gate start;
+  alignas(64) Gate start;  // counts regions
+  alignas(64) Entrance entrance;
+  alignas(64) Gate left;   // counts workers that have left, over all regions
   alignas(64) Gate phase;  // of the barrier
   alignas(64) std::atomic<int> arrived{0};
   void (*call)(void*, int) = nullptr;
   void* object = nullptr;
-  bool stopping = false;
+  uint32_t expected = 0;  // what `left` counts to when nobody is in a region
+  std::atomic<bool> stopping = false;
   std::vector<std::thread> threads;
 };
 
 ThreadPool::ThreadPool(int threads) : size_(threads), state_(std::make_unique<State>()) {
   CHECK(threads >= 1);
-  for (int worker = 1; worker < threads; ++worker) {
-    state_->threads.emplace_back([this, worker] {
-      uint32_t seen = 0;
-      while (true) {
-        state_->start.wait_change(seen);
-        ++seen;
-        if (state_->stopping) return;
-        state_->call(state_->object, worker);
-        barrier();
-      }
-    });
-  }
+  for (int worker = 1; worker < threads; ++worker) state_->threads.emplace_back([this, worker] { work(worker); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -94,13 +106,33 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : state_->threads) thread.join();
 }
 
-void ThreadPool::run_erased(void (*call)(void*, int), void* object) {
+void ThreadPool::work(int worker) {
+  uint32_t seen = 0;
+  while (true) {
+    state_->start.wait_change(seen);
+    seen = state_->start.load();
+    if (state_->stopping) return;
+    if (!state_->entrance.enter(seen)) continue;
+    state_->call(state_->object, worker);
+    state_->left.bump();
+  }
+}
+
+void ThreadPool::run_erased(void (*call)(void*, int), void* object, Workers workers) {
   if (size_ == 1) return call(object, 0);
   state_->call = call;
   state_->object = object;
+  state_->entrance.open(state_->start.load() + 1);
   state_->start.bump();
   call(object, 0);
-  barrier();
+  uint32_t left = state_->left.load();
+  const int entered = workers == Workers::all ? size_ - 1 : state_->entrance.close();
+  state_->expected += static_cast<uint32_t>(entered);
+  while (left != state_->expected) {
+    state_->left.wait_change(left);
+    left = state_->left.load();
+  }
+  state_->entrance.close();
 }
 
 void ThreadPool::barrier() {

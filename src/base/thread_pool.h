@@ -23,14 +23,14 @@ class ThreadPool {
   /// Calls body(worker) on every worker and returns when all are done.
   template <typename Body>
   void run(Body&& body) {
-    using Callable = std::remove_reference_t<Body>;
-    run_erased([](void* object, int worker) { (*static_cast<Callable*>(object))(worker); },
-               const_cast<void*>(static_cast<const void*>(&body)));
+    run_erased(&call_object<std::remove_reference_t<Body>>, const_cast<void*>(static_cast<const void*>(&body)),
+               Workers::all);
   }
 
   /// Calls body(begin, end) for disjoint ranges that cover [0, count), in pieces of `grain`. Every worker begins with a
   /// stretch of its own, reads it in order and then helps the others. Equal counts give equal stretches, so that a
-  /// worker finds in its cache what it wrote in the region before.
+  /// worker finds in its cache what it wrote in the region before. Nobody waits for a worker that has not begun when
+  /// all pieces are taken: one that the system runs late costs nothing.
   template <typename Body>
   void parallel_for(int64_t count, int64_t grain, Body&& body) {
     if (count <= grain || size_ == 1) {
@@ -43,7 +43,7 @@ class ThreadPool {
       shares[i].next.store(count * i / share_count, std::memory_order_relaxed);
       shares[i].end = count * (i + 1) / share_count;
     }
-    run([&](int worker) {
+    auto take_pieces = [&](int worker) {
       for (int i = 0; i < share_count; ++i) {
         Share& share = shares[(worker + i) % share_count];
         while (true) {
@@ -52,20 +52,27 @@ class ThreadPool {
           body(begin, begin + grain < share.end ? begin + grain : share.end);
         }
       }
-    });
+    };
+    run_erased(&call_object<decltype(take_pieces)>, &take_pieces, Workers::those_in_time);
   }
 
   /// Inside run(): waits until every worker of the region is here.
   void barrier();
 
  private:
+  enum class Workers { all, those_in_time };
   struct alignas(64) Share {
     std::atomic<int64_t> next;
     int64_t end;
   };
   static constexpr int most_shares = 64;
 
-  void run_erased(void (*call)(void*, int), void* object);
+  template <typename Callable>
+  static void call_object(void* object, int worker) {
+    (*static_cast<Callable*>(object))(worker);
+  }
+  void run_erased(void (*call)(void*, int), void* object, Workers workers);
+  void work(int worker);
 
   struct State;
   int size_;
