@@ -12,6 +12,7 @@
 #include "server/openai/fields.h"
 #include "server/options.h"
 #include "text/chat_template.h"
+#include "text/constraint.h"
 #include "text/tokenizer.h"
 
 namespace quern {
@@ -58,6 +59,8 @@ struct Generation {
   std::string model;  // as the client called it
   AnswerParams params;
   std::vector<Prompt> prompts;
+  std::optional<ConstraintSpec> constraint;  // what the answer must look like
+  std::string constraint_param;              // the field that says so
   std::vector<std::string> unknown_fields;
   std::string request_id;  // from the body; "" when it says none
 };
