@@ -8,6 +8,7 @@ std::span<const Command> commands() {
   static constexpr Command table[] = {
       {"run", "chat with a model in the terminal, or answer one prompt", run_command},
       {"serve", "serve a model over the OpenAI API", serve_command},
+      {"embed", "turn texts into vectors", embed_command},
       {"bench", "measure a model's speed beside this machine's limits, or load a server", bench_command},
       {"describe", "show what a model is: layers, tensors, tokenizer, template", describe_command},
       {"tokenize", "turn text into token ids", tokenize_command},

@@ -47,6 +47,7 @@ void print_text_side(const Checkpoint& checkpoint, const InstanceOptions& option
 
 int describe_command(std::span<char* const> arguments) {
   InstanceOptions options;
+  options.task = "auto";
   bool tensors = false;
   Flags flags("quern describe [MODEL] [flags]", "quern describe model.gguf --tensors");
   flags.positional("MODEL", &options.model);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "engine/model_executor.h"
 #include "engine/plan_log.h"
+#include "engine/pooling_executor.h"
 #include "formats/list.h"
 #include "model/families/family.h"
 
@@ -81,8 +82,13 @@ Result<Json> parse_overrides(const std::string& text) {
 }
 
 /// The context length: what was asked for, or what the model was made for, cut to what the pages hold.
-Result<int> choose_model_len(const InstanceOptions& options, const DecoderSpec& spec, int64_t tokens) {
-  if (options.max_model_len == "auto") return static_cast<int>(std::min<int64_t>(spec.max_positions, tokens));
+Result<int> choose_model_len(const InstanceOptions& options, const ModelPlan& plan, int64_t tokens) {
+  const DecoderSpec& spec = plan.spec;
+  if (options.max_model_len == "auto") {
+    const int natural =
+        plan.task.max_tokens > 0 ? std::min(plan.task.max_tokens, spec.max_positions) : spec.max_positions;
+    return static_cast<int>(std::min<int64_t>(natural, tokens));
+  }
   auto wanted = parse_integer(options.max_model_len);
   if (!wanted.ok() || *wanted < 1) return Error{"--max-model-len takes a number of tokens, or auto"};
   if (*wanted > spec.max_positions) {
@@ -143,8 +149,24 @@ int64_t room_for_kv(const InstanceOptions& options, DeviceKind device, const Mem
   return std::max<int64_t>(0, std::min(budget, plan.free - gpu_reserve_bytes) - plan.weights - other);
 }
 
+/// A model that sees whole sequences keeps nothing from step to step: the largest step says what it needs.
+Status choose_step_pages(const InstanceOptions& options, const ModelPlan& model, MemoryPlan* plan) {
+  const KvLayout kv = kv_layout_of(options, model.spec);
+  plan->kv_page_bytes = kv.page_bytes;
+  plan->kv_pages = step_pages(options.max_num_batched_tokens, options.max_num_seqs, kv.page_tokens);
+  plan->kv_tokens = options.max_num_batched_tokens;
+  auto tokens = choose_model_len(options, model, plan->kv_tokens);
+  if (!tokens.ok() && plan->kv_tokens < model.spec.max_positions) {
+    return Error{fmt::format("{} (for this model, raise --max-num-batched-tokens)", tokens.error().message)};
+  }
+  ASSIGN_OR_RETURN(plan->max_model_len, std::move(tokens));
+  return {};
+}
+
 /// `room` is what the KV cache may take when the user names no size.
-Status choose_kv(const InstanceOptions& options, const DecoderSpec& spec, int64_t room, MemoryPlan* plan) {
+Status choose_kv(const InstanceOptions& options, const ModelPlan& model, int64_t room, MemoryPlan* plan) {
+  const DecoderSpec& spec = model.spec;
+  if (!is_causal(spec)) return choose_step_pages(options, model, plan);
   const KvLayout kv = kv_layout_of(options, spec);
   plan->kv_page_bytes = kv.page_bytes;
   int64_t bytes = options.kv_cache_memory_bytes;
@@ -162,7 +184,7 @@ Status choose_kv(const InstanceOptions& options, const DecoderSpec& spec, int64_
                     "raise --kv-cache-memory-bytes",
                     bytes, kv.page_bytes, kv.groups.size())};
   }
-  ASSIGN_OR_RETURN(plan->max_model_len, choose_model_len(options, spec, plan->kv_tokens));
+  ASSIGN_OR_RETURN(plan->max_model_len, choose_model_len(options, model, plan->kv_tokens));
   return {};
 }
 
@@ -174,6 +196,7 @@ Status check_options(const InstanceOptions& options) {
   };
   TRY(one_of("--device", options.device, {"auto", "cpu", "cuda"}));
   TRY(one_of("--dtype", options.dtype, {"auto", "float32", "float16", "bfloat16"}));
+  TRY(one_of("--task", options.task, {"auto", "generate", "embed", "score"}));
   TRY(one_of("--quantization", options.quantization, {"auto", "fp8"}));
   TRY(one_of("--kv-cache-dtype", options.kv_cache_dtype, {"auto", "float16", "bfloat16", "fp8", "fp8_e4m3"}));
   if (!(options.gpu_memory_utilization > 0 && options.gpu_memory_utilization <= 1)) {
@@ -235,18 +258,19 @@ Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const
 EngineOptions engine_options(const InstanceOptions& options, const DecoderSpec& spec, const MemoryPlan& plan) {
   EngineOptions made;
   made.groups.clear();
-  const KvLayout kv = kv_layout_of(options, spec);
+  const KvLayout kv = is_causal(spec) ? kv_layout_of(options, spec) : KvLayout{};
   for (const KvGroup& group : kv.groups) {
     made.groups.push_back(
         {group.window > 0 ? GroupSpec::Kind::window : GroupSpec::Kind::full, group.window, kv.page_tokens});
   }
-  made.pages = static_cast<int32_t>(plan.kv_pages);
+  made.pages = is_causal(spec) ? static_cast<int32_t>(plan.kv_pages) : 0;
   made.max_num_seqs = options.max_num_seqs;
   made.max_num_batched_tokens = options.max_num_batched_tokens;
   made.chunked_prefill_size = options.chunked_prefill_size;
   made.max_model_len = plan.max_model_len;
   made.max_queued_requests = options.max_queued_requests;
-  made.prefix_caching = options.prefix_caching;
+  // A mean needs the hidden states of all tokens, which no page holds.
+  made.prefix_caching = options.prefix_caching && (!spec.pooler || spec.pooler->pooling == Pooling::last);
   made.reserve_max_len = options.reserve_max_len;
   return made;
 }
@@ -281,6 +305,11 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
             &o.prefix_caching);
   flags.add("--plan-log", "FILE", "write every step's plan and result, for quern replay", &o.plan_log);
   flags.add("--batch-invariant", "same bits whatever else is in the batch; on the CPU always so", &o.batch_invariant);
+}
+
+void add_task_flag(Flags& flags, InstanceOptions& o) {
+  flags.add("--task", "auto|TASK", "generate, embed or score; auto: what the model's files say", &o.task);
+  flags.alias("--convert", "--task");
 }
 
 std::string describe(const MemoryPlan& plan) {
@@ -336,6 +365,23 @@ Result<std::unique_ptr<Device>> open_device(const InstanceOptions& options) {
   return make_device(DeviceKind::cpu, wanted);
 }
 
+/// `Model` is a plan or a loaded one.
+template <typename Model>
+PoolingModel pooling_model(const Model& model) {
+  return {model.decoder, model.pooler, model.spec.dim, is_causal(model.spec)};
+}
+
+/// A step has to hold the longest sequence; keys and values live as long as activations do, in their type.
+void see_whole_sequences(const InstanceOptions& asked, const ModelPlan& plan, InstanceOptions* options) {
+  options->kv_cache_dtype = options->dtype;
+  if (asked.max_num_batched_tokens >= 0) return;
+  const auto wanted = parse_integer(asked.max_model_len);
+  const int longest = wanted.ok()                ? static_cast<int>(std::min<int64_t>(*wanted, plan.spec.max_positions))
+                      : plan.task.max_tokens > 0 ? std::min(plan.task.max_tokens, plan.spec.max_positions)
+                                                 : plan.spec.max_positions;
+  options->max_num_batched_tokens = std::max(options->max_num_batched_tokens, longest);
+}
+
 }  // namespace
 
 Result<OpenedModel> open_model(const InstanceOptions& options) {
@@ -350,16 +396,19 @@ Result<OpenedModel> open_model(const InstanceOptions& options) {
   ASSIGN_OR_RETURN(opened.device, open_device(options));
   const DeviceKind kind = opened.device->kind();
   ASSIGN_OR_RETURN(opened.options, resolved(options, kind, *opened.checkpoint));
-  ASSIGN_OR_RETURN(ModelPlan plan,
-                   plan_model(*opened.checkpoint, kind, overrides, quantize_of(options, *opened.checkpoint)));
+  ASSIGN_OR_RETURN(ModelPlan plan, plan_model(*opened.checkpoint, kind, overrides,
+                                              quantize_of(options, *opened.checkpoint), options.task));
+  if (!is_causal(plan.spec)) see_whole_sequences(options, plan, &opened.options);
   MemoryPlan& memory = opened.memory;
   memory.free = opened.device->free_bytes();
   memory.weights = plan.weight_bytes;
   const auto executor_bytes = [&] {
-    return model_executor_bytes(plan.decoder, *opened.device, executor_options(opened.options, plan.spec, memory));
+    const ModelExecutorOptions made = executor_options(opened.options, plan.spec, memory);
+    return plan.spec.pooler ? pooling_executor_bytes(pooling_model(plan), *opened.device, made)
+                            : model_executor_bytes(plan.decoder, *opened.device, made);
   };
   memory.max_model_len = plan.spec.max_positions;  // at most
-  TRY(choose_kv(opened.options, plan.spec, room_for_kv(opened.options, kind, memory, executor_bytes()), &memory));
+  TRY(choose_kv(opened.options, plan, room_for_kv(opened.options, kind, memory, executor_bytes()), &memory));
   memory.executor = executor_bytes();
   opened.plan = std::move(plan);
   return opened;
@@ -387,6 +436,7 @@ Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options) 
   LoadOptions load;
   ASSIGN_OR_RETURN(load.config_overrides, parse_overrides(options.hf_overrides));
   load.quantize = quantize_of(options, *instance->checkpoint);
+  load.task = options.task;
   load.threads = options.threads;
   const int64_t bytes = instance->memory.weights;
   load.progress = [&](double part) { progress.update(static_cast<int64_t>(part * static_cast<double>(bytes)), bytes); };
@@ -396,8 +446,9 @@ Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options) 
 }
 
 Result<std::unique_ptr<Executor>> make_executor(Instance& instance) {
-  return make_model_executor(instance.model->decoder, *instance.device,
-                             executor_options(instance.options, instance.spec(), instance.memory));
+  const ModelExecutorOptions made = executor_options(instance.options, instance.spec(), instance.memory);
+  if (instance.spec().pooler) return make_pooling_executor(pooling_model(*instance.model), *instance.device, made);
+  return make_model_executor(instance.model->decoder, *instance.device, made);
 }
 
 Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options) {

@@ -31,6 +31,7 @@ struct InstanceOptions {
   std::string kv_cache_dtype = "auto";
   std::string max_model_len = "auto";
   std::string device = "auto";
+  std::string task = "generate";     // auto: what the files say; or generate, embed, score
   std::string load_format = "auto";  // auto; dummy or dummy:FORMAT: random weights for a config.json
   double gpu_memory_utilization = 0.9;
   std::string plan_log;
@@ -49,6 +50,8 @@ struct InstanceOptions {
   Trace* trace = nullptr;  // watches every kernel
 };
 void add_instance_flags(Flags& flags, InstanceOptions& options);
+/// For commands that serve other models than those that make text.
+void add_task_flag(Flags& flags, InstanceOptions& options);
 
 /// Where every byte goes; exact.
 struct MemoryPlan {
@@ -95,6 +98,7 @@ struct Instance {
   std::unique_ptr<Engine> engine;
 
   const DecoderSpec& spec() const { return model->spec; }
+  const Task& task() const { return model->task; }
 };
 
 /// Everything but executor and engine.

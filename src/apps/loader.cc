@@ -24,11 +24,20 @@ Json overridden(Json config, const Json& overrides) {
   return config;
 }
 
-/// Builds the decoder from `store`, and checks that no tensor was left aside.
-Result<Decoder> build(const DecoderSpec& spec, WeightStore& store) {
+struct Built {
+  Decoder decoder;
+  Pooler pooler;
+};
+
+/// Builds the model from `store`, and checks that no tensor was left aside.
+Result<Built> build(const DecoderSpec& spec, WeightStore& store) {
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::build(spec, store));
+  Pooler pooler;
+  if (spec.pooler) {
+    ASSIGN_OR_RETURN(pooler, Pooler::build(spec, store));
+  }
   TRY(store.check_all_used(static_cast<int>(spec.layers.size()), spec.architecture));
-  return decoder;
+  return Built{std::move(decoder), pooler};
 }
 
 }  // namespace
@@ -50,15 +59,18 @@ Result<DecoderSpec> read_spec(const Checkpoint& checkpoint, const Json& config_o
 }
 
 Result<ModelPlan> plan_model(const Checkpoint& checkpoint, DeviceKind device, const Json& config_overrides,
-                             Quantize quantize) {
+                             Quantize quantize, const std::string& task) {
   ASSIGN_OR_RETURN(DecoderSpec spec, read_spec(checkpoint, config_overrides));
+  ASSIGN_OR_RETURN(Task chosen,
+                   choose_task(checkpoint, overridden(checkpoint.config(), config_overrides), task, &spec));
   WeightStore store(checkpoint, device, nowhere, quantize);
-  ASSIGN_OR_RETURN(Decoder decoder, build(spec, store));
-  return ModelPlan{std::move(spec), std::move(decoder), store.bytes()};
+  ASSIGN_OR_RETURN(Built built, build(spec, store));
+  return ModelPlan{std::move(spec), std::move(built.decoder), built.pooler, std::move(chosen), store.bytes()};
 }
 
 Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, const LoadOptions& options) {
-  ASSIGN_OR_RETURN(ModelPlan plan, plan_model(checkpoint, device.kind(), options.config_overrides, options.quantize));
+  ASSIGN_OR_RETURN(ModelPlan plan,
+                   plan_model(checkpoint, device.kind(), options.config_overrides, options.quantize, options.task));
   const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   if (plan.weight_bytes > device.free_bytes()) {
     return Error{fmt::format("{}: the weights take {:.1f} MiB of memory, but only {:.1f} MiB are free",
@@ -66,11 +78,12 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, con
   }
   ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(device, plan.weight_bytes));
   WeightStore store(checkpoint, device.kind(), memory.data(), options.quantize);
-  ASSIGN_OR_RETURN(Decoder decoder, build(plan.spec, store));
+  ASSIGN_OR_RETURN(Built built, build(plan.spec, store));
   CHECK(store.bytes() == plan.weight_bytes);
   store.fill(device, options.threads > 0 ? options.threads : usable_cores(), options.progress);
   TRY(checkpoint.check_unchanged());
-  return LoadedModel{std::move(plan.spec), std::move(memory), std::move(decoder)};
+  return LoadedModel{std::move(plan.spec), std::move(memory), std::move(built.decoder), built.pooler,
+                     std::move(plan.task)};
 }
 
 }  // namespace quern

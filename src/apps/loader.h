@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 
+#include "apps/task.h"
 #include "apps/weight_store.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "checkpoint/source.h"
 #include "model/decoder.h"
+#include "model/pooler.h"
 #include "model/spec.h"
 #include "tensor/device.h"
 
@@ -49,6 +52,8 @@ class DeviceMemory {
 struct ModelPlan {
   DecoderSpec spec;
   Decoder decoder;  // over addresses without memory: it can be measured, not run
+  Pooler pooler;    // the same; nothing for a model that makes text
+  Task task;
   int64_t weight_bytes = 0;
 };
 
@@ -56,11 +61,14 @@ struct LoadedModel {
   DecoderSpec spec;
   DeviceMemory weights;
   Decoder decoder;
+  Pooler pooler;  // nothing for a model that makes text
+  Task task;
 };
 
 struct LoadOptions {
   Json config_overrides;  // an object whose members replace those of config.json
   Quantize quantize = Quantize::no;
+  std::string task = "auto";                  // what the model is for (apps/task.h)
   int threads = 0;                            // 0: one per usable core
   std::function<void(double)> progress = {};  // called by the loading thread with 0..1
 };
@@ -70,7 +78,7 @@ Result<DecoderSpec> read_spec(const Checkpoint& checkpoint, const Json& config_o
 
 /// Checks names, shapes and types of all tensors and adds up exact bytes; reads no weights.
 Result<ModelPlan> plan_model(const Checkpoint& checkpoint, DeviceKind device, const Json& config_overrides = {},
-                             Quantize quantize = Quantize::no);
+                             Quantize quantize = Quantize::no, const std::string& task = "auto");
 
 /// Converts all weights in parallel, straight into one block of device memory. The checkpoint may be closed afterwards.
 Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, const LoadOptions& options = {});

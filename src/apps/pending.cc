@@ -35,6 +35,7 @@ Reply Pending::wait(const std::function<void(std::span<const int32_t>)>& each) {
     if (!event->finish) continue;
     answer.reason = *event->finish;
     answer.error = event->error;
+    answer.vector = std::move(event->vector);
     answer.times.total_us = now_us() - start_us_;
     answer.times.prompt_tokens = event->prompt_tokens;
     answer.times.cached_tokens = event->cached_tokens;

@@ -27,6 +27,7 @@ struct Reply {
   FinishReason reason = FinishReason::error;
   std::string error;
   std::vector<int32_t> tokens;  // the end token included
+  std::vector<float> vector;    // of a model that makes such
   ReplyTimes times;
 };
 

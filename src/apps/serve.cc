@@ -112,7 +112,23 @@ std::string name_of(const std::string& path) {
   return name.ends_with(".gguf") ? name.substr(0, name.size() - 5) : name;
 }
 
+void complete_pooling(ServerOptions& options, const Instance& instance) {
+  const Task& task = instance.task();
+  options.output = task.output;
+  PoolingOptions& pooling = options.pooling;
+  pooling.dim = instance.spec().dim;
+  pooling.normalize = task.normalize;
+  pooling.any_dimensions = task.any_dimensions;
+  pooling.dimensions = task.dimensions;
+  pooling.prompts = task.prompts;
+  pooling.default_prompt = task.default_prompt;
+  pooling.sigmoid = task.sigmoid;
+  const auto& pooler = instance.spec().pooler;
+  pooling.asks_yes_or_no = pooler && pooler->head && pooler->head->tokens;
+}
+
 void complete(ServerOptions& options, const Instance& instance) {
+  complete_pooling(options, instance);
   if (options.model_names.empty()) options.model_names.push_back(name_of(instance.checkpoint->path()));
   options.model_root = instance.checkpoint->path();
   options.version = quern_version;
@@ -145,13 +161,21 @@ void print_ready(const Instance& instance, const ServeOptions& options, int port
   const std::string& host = options.server.http.host;
   const std::string shown = host == "0.0.0.0" || host == "::" ? "localhost" : host;
   const std::string& name = options.server.model_names[0];
-  fmt::print("quern {} serves {} on {}\n\n", quern_version, name, instance.device->description());
+  fmt::print("quern {} serves {} on {}\n", quern_version, name, instance.device->description());
+  fmt::print("task: {}\n\n", task_name(instance.task().output));
   fmt::print("{}\n", describe(instance.memory));
   fmt::print("ready after {:.2f} s at http://{}:{}\n\n", instance.load_seconds, shown, port);
-  fmt::print(
-      "  curl http://{}:{}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-      "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n",
-      shown, port, name);
+  struct Sample {
+    const char* path;
+    const char* body;
+  };
+  constexpr Sample samples[] = {
+      {"chat/completions", "\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]"},
+      {"embeddings", "\"input\": [\"Hello world\", \"Guten Tag\"]"},
+      {"rerank", "\"query\": \"What is a panda?\", \"documents\": [\"It is a bear.\", \"It is a car.\"]"}};
+  const Sample& sample = samples[static_cast<size_t>(instance.task().output)];
+  fmt::print("  curl http://{}:{}/v1/{} -H 'Content-Type: application/json' \\\n    -d '{{\"model\": \"{}\", {}}}'\n\n",
+             shown, port, sample.path, name, sample.body);
   if (shown != host && options.server.api_keys.empty())
     fmt::print("anybody who reaches this port may use it: set --api-key\n");
   std::fflush(stdout);
@@ -169,10 +193,12 @@ Status apply_log_level(const std::string& name) {
 Result<ServeOptions> parse(std::span<char* const> arguments, bool* help) {
   ServeOptions options;
   options.server.http.port = 8000;
+  options.instance.task = "auto";
   Flags flags("quern serve [MODEL] [flags]", "quern serve model.gguf --port 8000");
   flags.positional("MODEL", &options.instance.model);
   add_server_flags(flags, options);
   add_instance_flags(flags, options.instance);
+  add_task_flag(flags, options.instance);
   TRY(flags.parse(without_ignored(arguments)));
   *help = flags.help_wanted();
   if (*help) fmt::print("{}", flags.help());

@@ -41,6 +41,9 @@ Json::Object request_object(const Request& request) {
           {"stop_tokens", numbers(request.stop_tokens)},
           {"cache_salt", bits(request.cache_salt)},
           {"adapter", request.adapter},
+          {"second_text", request.second_text},
+          {"dimensions", request.dimensions},
+          {"normalize", request.normalize},
           {"masked", request.mask != nullptr},
           {"temperature", static_cast<double>(sampling.temperature)},
           {"top_p", static_cast<double>(sampling.top_p)},
@@ -139,6 +142,9 @@ std::shared_ptr<const Request> read_request(Reader& reader) {
   request.stop_tokens = reader.numbers("stop_tokens");
   request.cache_salt = reader.bits("cache_salt");
   request.adapter = reader.number("adapter");
+  request.second_text = reader.number("second_text");
+  request.dimensions = reader.number("dimensions");
+  request.normalize = reader.boolean("normalize");
   if (reader.boolean("masked")) request.mask = std::make_shared<LoggedMask>();
   SamplingParams& sampling = request.sampling;
   sampling.temperature = reader.real("temperature");

@@ -28,7 +28,7 @@ struct SamplingParams {
   int32_t logprobs = -1;  // -1: none; n: of the chosen token and the n best
 };
 
-/// What a slice hands back besides its next token.
+/// What a request wants, and what a model is served for: text, a vector, or scores.
 enum class OutputKind : uint8_t { tokens, pooled, scores };
 
 /// Computes token masks of a constrained request outside the engine thread. Implemented in text/.
@@ -92,6 +92,9 @@ struct Request {
   int64_t deadline_us = 0;           // now_us() time; 0: none
   uint64_t cache_salt = 0;           // prefixes are shared among equal ones only
   int32_t adapter = 0;               // 0: none
+  int32_t second_text = 0;           // of a pair: the first token of its second text; 0: there is one text
+  int32_t dimensions = 0;            // pooled: as many values, the first ones; 0: all
+  bool normalize = false;            // pooled: to length 1
   std::shared_ptr<TokenMask> mask;   // none: every token is allowed
   std::shared_ptr<EventSink> sink;
 };

@@ -42,6 +42,7 @@ void Decoder::run(Step& step, const Part& part, Tensor x) const {
 }
 
 Tensor Decoder::logits(Step& step, Tensor hidden) const {
+  CHECK(output_.count > 0);
   const Tensor scores = step.exec.arena.tensor(Dtype::f32, hidden.dims[0], output_.rows);
   linear_into(step.exec, scores, hidden, output_, false);
   if (logit_softcap_ > 0) softcap(step.exec, scores, logit_softcap_);
@@ -74,7 +75,7 @@ int64_t Decoder::measure(const Exec& like, const StepShape& shape, const KvCache
   const Segments segments{integers(shape.segments + 1), integers(shape.segments), integers(shape.tokens)};
   Step step{exec, shape, {integers(shape.tokens), segments, integers(shape.outputs)}, kv};
   const Tensor hidden = forward(step);
-  if (shape.outputs > 0) logits(step, hidden);
+  if (shape.outputs > 0 && output_.count > 0) logits(step, hidden);
   return arena.peak();
 }
 
@@ -104,6 +105,7 @@ Result<Decoder> Decoder::build(const DecoderSpec& spec, Weights& weights) {
   }
 
   ASSIGN_OR_RETURN(decoder.norm_, weights.vector("model.norm.weight", spec.dim, spec.norm_offset));
+  if (spec.pooler) return decoder;
   if (spec.tied) {
     decoder.output_.parts[0] = decoder.embedding_;
     decoder.output_.count = 1;

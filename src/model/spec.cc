@@ -34,6 +34,7 @@ std::string text(const AttentionSpec& spec) {
   if (spec.qkv_bias) out += ", qkv bias";
   if (spec.output_bias) out += ", output bias";
   if (spec.qk_norm) out += ", qk norm";
+  if (!spec.causal) out += ", both ways";
   return out + ", " + text(spec.rope);
 }
 
@@ -50,6 +51,18 @@ std::string text(const LayerSpec& layer) {
   const auto print = [](const auto& part) { return text(part); };
   return fmt::format("{}; {}{}", std::visit(print, layer.mixer), std::visit(print, layer.ffn),
                      layer.post_norms ? "; post norms" : "");
+}
+
+std::string text(const PoolerSpec& spec) {
+  constexpr const char* poolings[] = {"first token", "mean", "last token"};
+  constexpr const char* functions[] = {"", ", tanh", ", gelu"};
+  std::string out = fmt::format("pooling: {}", poolings[static_cast<size_t>(spec.pooling)]);
+  if (!spec.head) return out;
+  if (!spec.head->dense.empty()) out += "; dense" + std::string(functions[static_cast<size_t>(spec.head->function)]);
+  if (!spec.head->norm.empty()) out += ", norm";
+  if (spec.head->tokens)
+    return out + fmt::format("; tokens {} and {}", spec.head->tokens->first, spec.head->tokens->second);
+  return out + fmt::format("; {} scores{}", spec.head->labels, spec.head->output_bias ? ", bias" : "");
 }
 
 /// The layers equal to `layers[first]`, as ranges: "0-4 6-10".
@@ -90,6 +103,18 @@ std::vector<Kind> kinds_of(const DecoderSpec& spec, int page_tokens, int element
   return kinds;
 }
 
+KvLayout one_layer_at_a_time(const DecoderSpec& spec, int element_bytes) {
+  KvLayout layout;
+  KvGroup& group = layout.groups.emplace_back();
+  for (const Kind& kind : kinds_of(spec, layout.page_tokens, element_bytes)) {
+    group.layer_bytes = std::max(group.layer_bytes, kind.layer_bytes);
+    group.layers.insert(group.layers.end(), kind.layers.begin(), kind.layers.end());
+  }
+  layout.page_bytes = group.layer_bytes;
+  layout.layers.resize(spec.layers.size());
+  return layout;
+}
+
 size_t layers_per_group(const std::vector<Kind>& kinds, size_t layers) {
   size_t size = layers;
   for (const Kind& kind : kinds) size = std::min(size, kind.layers.size());
@@ -109,7 +134,7 @@ std::string describe(const DecoderSpec& spec) {
   out += fmt::format("rms norm eps {:g}", spec.norm_eps);
   if (spec.norm_offset != 0) out += fmt::format(", weights + {:g}", spec.norm_offset);
   if (spec.embedding_scale != 1.0F) out += fmt::format("; embedding x {:.6g}", spec.embedding_scale);
-  out += spec.tied ? "; tied output" : "; own output";
+  out += spec.pooler ? "; no output" : spec.tied ? "; tied output" : "; own output";
   if (spec.logit_softcap > 0) out += fmt::format(", softcap {:g}", spec.logit_softcap);
   out += '\n';
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -117,11 +142,20 @@ std::string describe(const DecoderSpec& spec) {
     if (std::find(spec.layers.begin(), before, spec.layers[i]) != before) continue;
     out += fmt::format("layers{}: {}\n", equal_layers(spec.layers, i), text(spec.layers[i]));
   }
+  if (spec.pooler) out += text(*spec.pooler) + '\n';
   return out;
+}
+
+bool is_causal(const DecoderSpec& spec) {
+  return std::all_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+    return attention == nullptr || attention->causal;
+  });
 }
 
 KvLayout kv_layout(const DecoderSpec& spec, int kv_element_bytes) {
   KvLayout layout;
+  if (!is_causal(spec)) return one_layer_at_a_time(spec, kv_element_bytes);
   const std::vector<Kind> kinds = kinds_of(spec, layout.page_tokens, kv_element_bytes);
   const size_t size = layers_per_group(kinds, spec.layers.size());
   layout.layers.resize(spec.layers.size());

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "model/pooler_spec.h"
 #include "ops/gated.h"
 
 namespace quern {
@@ -30,6 +32,7 @@ struct AttentionSpec {
   bool qkv_bias = false;
   bool output_bias = false;
   bool qk_norm = false;  // RMS over head_dim with one weight, before rope
+  bool causal = true;    // false: later tokens are seen too, with a window those less than `window` away
   RopeSpec rope;
 
   bool operator==(const AttentionSpec&) const = default;
@@ -71,9 +74,13 @@ struct DecoderSpec {
   float norm_offset = 0.0F;  // added to every norm weight at load (1 for Gemma safetensors)
   float embedding_scale = 1.0F;
   float logit_softcap = 0.0F;
-  bool tied = false;  // the output matrix is the embedding
+  bool tied = false;                 // the output matrix is the embedding
+  std::optional<PoolerSpec> pooler;  // a model that answers with a vector or scores: it has no output matrix
   std::vector<LayerSpec> layers;
 };
+
+/// Whether a token depends on earlier ones only, so that a sequence may come in parts and grow.
+bool is_causal(const DecoderSpec& spec);
 
 /// The spec as text, one line for each group of equal layers; for people, tests and bug reports.
 std::string describe(const DecoderSpec& spec);
@@ -86,7 +93,8 @@ struct KvGroup {
 };
 /// How a model's KV cache is cut: groups of equally many layers of one kind (so that every page has the same size and
 /// one pool serves all), each with its own page table. A group has as many layers as the smallest kind, or fewer when
-/// that would leave more than 4 % of the places empty.
+/// that would leave more than 4 % of the places empty. In a model that is not causal keys and values are of one layer
+/// at a time: all layers have the same place.
 struct KvLayout {
   int page_tokens = 16;
   int64_t page_bytes = 0;

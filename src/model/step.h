@@ -24,6 +24,7 @@ struct StepInputs {
   Tensor tokens;      // [tokens] i32
   Segments segments;  // starts, rows, positions
   Tensor outputs;     // [outputs] i32: indices of query tokens, ascending
+  Tensor types = {};  // [tokens] i32: 1 for the second text of a pair; only of models that are not causal
 };
 
 /// Pages of all groups: one pool, one table per group.

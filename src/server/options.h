@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,18 @@ struct GenerationDefaults {
   std::optional<int32_t> max_tokens;
 };
 
+/// What a model that answers with vectors or scores says of itself.
+struct PoolingOptions {
+  int32_t dim = 0;                             // values of a vector
+  bool normalize = true;                       // vectors get length 1
+  bool any_dimensions = false;                 // shorter vectors may be asked for ...
+  std::vector<int32_t> dimensions;             // ... or these lengths
+  std::map<std::string, std::string> prompts;  // by name: what is put before a text
+  std::string default_prompt;                  // the name of the one for texts that name none
+  bool sigmoid = true;                         // scores are brought between 0 and 1
+  bool asks_yes_or_no = false;                 // a language model judges pairs: its two scores are of "yes" and "no"
+};
+
 struct ServerOptions {
   HttpServerOptions http;  // its two callbacks are set by the server
 
@@ -33,6 +46,9 @@ struct ServerOptions {
   bool strict_params = false;  // unknown fields are errors
   std::vector<std::string> allowed_origins{"*"};
   std::vector<std::string> allowed_hosts;  // further names for a server on the loopback interface; "*": any
+
+  OutputKind output = OutputKind::tokens;  // what the model is served for
+  PoolingOptions pooling;                  // unless that is text
 
   int32_t max_model_len = 0;        // tokens of prompt and answer together
   int32_t vocab_size = 0;           // ids below are legal; 0: the tokenizer's size

@@ -23,6 +23,12 @@ const Route kRoutes[kRouteCount] = {
     {"/v1/models/{id}", "GET", Endpoint::model},
     {"/v1/chat/completions", "POST", Endpoint::chat, Access::keyed, true},
     {"/v1/completions", "POST", Endpoint::completions, Access::keyed, true},
+    {"/v1/embeddings", "POST", Endpoint::embeddings, Access::keyed, true},
+    {"/v1/score", "POST", Endpoint::score, Access::keyed, true},
+    {"/score", "POST", Endpoint::score, Access::keyed, true},
+    {"/v1/rerank", "POST", Endpoint::rerank, Access::keyed, true},
+    {"/v2/rerank", "POST", Endpoint::rerank, Access::keyed, true},
+    {"/rerank", "POST", Endpoint::rerank, Access::keyed, true},
     {"/tokenize", "POST", Endpoint::tokenize},
     {"/detokenize", "POST", Endpoint::detokenize},
 };

@@ -18,6 +18,9 @@ enum class Endpoint : uint8_t {
   model,
   chat,
   completions,
+  embeddings,
+  score,
+  rerank,
   tokenize,
   detokenize
 };
@@ -35,7 +38,7 @@ struct Route {
   bool allows(std::string_view method) const;
 };
 
-inline constexpr int kRouteCount = 13;
+inline constexpr int kRouteCount = 19;
 extern const Route kRoutes[kRouteCount];
 
 /// The path of a request target: without scheme, host, query, doubled and final slashes; percent escapes decoded once.

@@ -14,7 +14,9 @@
 #include "server/call.h"
 #include "server/metrics.h"
 #include "server/openai/generation.h"
+#include "server/openai/pooling.h"
 #include "server/openai/tokens.h"
+#include "server/pooling_session.h"
 #include "server/routes.h"
 #include "server/session.h"
 #include "server/text_pool.h"
@@ -129,7 +131,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   }
 
  private:
-  using Sessions = std::unordered_map<const Session*, std::weak_ptr<Session>>;
+  using Sessions = std::unordered_map<const LiveSession*, std::weak_ptr<LiveSession>>;
 
   const ServerOptions& options() const { return text_.options; }
   size_t session_count() {
@@ -137,7 +139,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   }
 
   void abort_sessions() {
-    std::vector<std::shared_ptr<Session>> rest;
+    std::vector<std::shared_ptr<LiveSession>> rest;
     sessions_.with([&](Sessions& sessions) {
       for (auto& [key, weak] : sessions) {
         if (auto session = weak.lock()) rest.push_back(std::move(session));
@@ -265,6 +267,9 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::model: return answer(*call, describe_model(model_in(path), options(), created_));
       case Endpoint::chat:
       case Endpoint::completions: return generate(call, route.endpoint);
+      case Endpoint::embeddings:
+      case Endpoint::score:
+      case Endpoint::rerank: return pool(call, route.endpoint);
       case Endpoint::tokenize:
       case Endpoint::detokenize:
         return run_text(call, [this, call, endpoint = route.endpoint] {
@@ -280,9 +285,11 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
 
   std::string front_page() const {
     return fmt::format(
-        "Quern {} serves {}.\nAPI: /v1/models /v1/chat/completions /v1/completions /tokenize /detokenize\n"
-        "Operations: /health /metrics /version\n",
-        options().version, options().model_names.front());
+        "Quern {} serves {}.\nAPI: /v1/models {} /tokenize /detokenize\nOperations: /health /metrics /version\n",
+        options().version, options().model_names.front(),
+        options().output == OutputKind::tokens   ? "/v1/chat/completions /v1/completions"
+        : options().output == OutputKind::pooled ? "/v1/embeddings /v1/score /v1/rerank"
+                                                 : "/v1/score /v1/rerank");
   }
 
   /// Seconds without progress while there is work.
@@ -315,6 +322,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
 
   void generate(const std::shared_ptr<Call>& call, Endpoint endpoint) {
     call->principal = *keys_.check(call->request);
+    if (options().output != OutputKind::tokens) return call->send(wrong_task(options(), call->request.target));
     run_text(call, [this, call, endpoint] {
       auto parsed = endpoint == Endpoint::chat ? parse_chat(call->request.body, text_)
                                                : parse_completion(call->request.body, text_);
@@ -329,21 +337,50 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   void open_session(const std::shared_ptr<Call>& call, Generation generation) {
     const std::string& name = generation.request_id;
     if (call->request.header("x-request-id").empty() && !name.empty() && is_printable(name)) call->rename(name);
-    if (!generation.unknown_fields.empty()) {
-      const std::string names = header_list(generation.unknown_fields);
-      log_warning("{} unknown fields are ignored: {}", call->id, names);
-      call->add_header("X-Unknown-Fields", names);
-    }
+    name_unknown_fields(*call, generation.unknown_fields);
+    start_session([&](const SessionServices& services, std::function<void()> on_end) {
+      return std::make_shared<Session>(call, std::move(generation), services, std::move(on_end));
+    });
+  }
+
+  void pool(const std::shared_ptr<Call>& call, Endpoint endpoint) {
+    call->principal = *keys_.check(call->request);
+    run_text(call, [this, call, endpoint] {
+      const std::string& body = call->request.body;
+      auto parsed = endpoint == Endpoint::embeddings ? parse_embeddings(body, text_)
+                    : endpoint == Endpoint::score    ? parse_score(body, text_)
+                                                     : parse_rerank(body, text_);
+      if (!parsed.ok()) {
+        metrics_.count(parsed.error().code == "context_length_exceeded" ? Refusal::too_long : Refusal::invalid);
+        return call->send(parsed.error());
+      }
+      name_unknown_fields(*call, parsed.value().unknown_fields);
+      start_session([&](const SessionServices& services, std::function<void()> on_end) {
+        return std::make_shared<PoolingSession>(call, std::move(parsed).value(), services, std::move(on_end));
+      });
+    });
+  }
+
+  static void name_unknown_fields(Call& call, const std::vector<std::string>& unknown) {
+    if (unknown.empty()) return;
+    const std::string names = header_list(unknown);
+    log_warning("{} unknown fields are ignored: {}", call.id, names);
+    call.add_header("X-Unknown-Fields", names);
+  }
+
+  /// `make` gets what sessions share, and what the new one has to call when it goes.
+  template <typename Make>
+  void start_session(Make&& make) {
     const SessionServices services{engine_, metrics_, text_, next_request_, live_requests_, work_since_us_};
-    auto key = std::make_shared<const Session*>(nullptr);
-    auto session = std::make_shared<Session>(call, std::move(generation), services,
-                                             [self = shared_from_this(), key] { self->forget(*key); });
+    auto key = std::make_shared<const LiveSession*>(nullptr);
+    const std::shared_ptr<LiveSession> session =
+        make(services, [self = shared_from_this(), key] { self->forget(*key); });
     *key = session.get();
     sessions_.with([&](Sessions& sessions) { sessions.emplace(session.get(), session); });
     session->start();
   }
 
-  void forget(const Session* session) {
+  void forget(const LiveSession* session) {
     sessions_.with([&](Sessions& sessions) { sessions.erase(session); });
     if (draining_) session_ended_.try_send(0);
   }

@@ -15,6 +15,19 @@ namespace {
 
 constexpr std::string_view kDone = "data: [DONE]\n\n";
 
+uint64_t random_seed() {
+  thread_local std::mt19937_64 engine{std::random_device{}()};
+  return engine();
+}
+
+Wire::Identity identity_of(bool chat, const ServerOptions& options) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return {(chat ? "chatcmpl-" : "cmpl-") + random_hex(), "quern-" + options.version,
+          std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+}
+
+}  // namespace
+
 std::string random_hex() {
   thread_local std::random_device device;
   std::string text;
@@ -22,12 +35,6 @@ std::string random_hex() {
   return text;
 }
 
-uint64_t random_seed() {
-  thread_local std::mt19937_64 engine{std::random_device{}()};
-  return engine();
-}
-
-/// 0 for no salt, else a hash that cannot be aimed at.
 uint64_t salt_number(const std::string& tenant, const std::string& salt) {
   if (tenant.empty() && salt.empty()) return 0;
   const std::string text = fmt::format("{}:{}{}", tenant.size(), tenant, salt);
@@ -38,13 +45,13 @@ uint64_t salt_number(const std::string& tenant, const std::string& salt) {
   return number == 0 ? 1 : number;
 }
 
-Wire::Identity identity_of(bool chat, const ServerOptions& options) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return {(chat ? "chatcmpl-" : "cmpl-") + random_hex(), "quern-" + options.version,
-          std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+int64_t deadline_of(const Call& call, const ServerOptions& options) {
+  double timeout_s = options.request_timeout_s;
+  const std::string asked(call.request.header("x-request-timeout-ms"));
+  const double asked_s = asked.empty() ? 0 : std::strtod(asked.c_str(), nullptr) / 1000;
+  if (asked_s > 0 && (timeout_s <= 0 || asked_s < timeout_s)) timeout_s = asked_s;
+  return timeout_s > 0 ? call.arrived_us + static_cast<int64_t>(timeout_s * 1e6) : 0;
 }
-
-}  // namespace
 
 /// Where the events of one request go. It lets go of the session with the last one, however long a request is kept.
 class Session::Sink final : public EventSink {
@@ -166,11 +173,7 @@ Request Session::make_request(int32_t index) {
   if (!params.ignore_eos) request.end_tokens = options.end_tokens;
   request.stop_tokens = params.stop_tokens;
   request.priority = params.priority;
-  double timeout_s = options.request_timeout_s;
-  const std::string asked(call_->request.header("x-request-timeout-ms"));
-  const double asked_s = asked.empty() ? 0 : std::strtod(asked.c_str(), nullptr) / 1000;
-  if (asked_s > 0 && (timeout_s <= 0 || asked_s < timeout_s)) timeout_s = asked_s;
-  if (timeout_s > 0) request.deadline_us = call_->arrived_us + static_cast<int64_t>(timeout_s * 1e6);
+  request.deadline_us = deadline_of(*call_, options);
   request.cache_salt = salt_number(call_->principal.salt, params.cache_salt);
   request.sink = std::make_shared<Sink>(shared_from_this());
   return request;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/call.h"
+#include "server/live_session.h"
 #include "server/metrics.h"
 #include "server/openai/answer.h"
 #include "server/openai/generation.h"
@@ -28,18 +29,24 @@ struct SessionServices {
   std::atomic<int64_t>& work_since_us;  // when live_requests last rose from 0
 };
 
-class Session final : public std::enable_shared_from_this<Session> {
+/// A number that keeps the cached prefixes of tenants and salts apart: 0 for neither, else a hash that cannot be aimed
+/// at.
+uint64_t salt_number(const std::string& tenant, const std::string& salt);
+/// The time by which a request has to be done, by the server's limit and its own X-Request-Timeout-Ms; 0: none.
+int64_t deadline_of(const Call& call, const ServerOptions& options);
+/// 32 random hexadecimal digits.
+std::string random_hex();
+
+class Session final : public LiveSession, public std::enable_shared_from_this<Session> {
  public:
   Session(std::shared_ptr<Call> call, Generation generation, const SessionServices& services,
           std::function<void()> on_end);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Submits the requests; any thread.
-  void start();
-  /// Ends it with an error, if it has not ended; any thread.
-  void abort(ApiError error);
+  void start() override;
+  void abort(ApiError error) override;
 
  private:
   class Sink;

@@ -48,7 +48,7 @@ def randomize(model, seed, spread):
                 continue
             seen.add(p.data_ptr())
             r = torch.randn(p.shape, generator=generator)
-            if ("norm" in name or ".ln_" in name) and not name.endswith("bias"):
+            if ("norm" in name.lower() or ".ln_" in name) and not name.endswith("bias"):
                 p.add_(0.15 * r)
             elif p.dim() == 1:
                 p.copy_(0.2 * r)

@@ -102,6 +102,17 @@ DecoderSpec llama_like(Config& config) {
   return spec;
 }
 
+int read_labels(Config& config) {
+  constexpr int most = 1 << 16;
+  const Json* names = config.find("id2label");
+  if (names == nullptr) return config.size_or("num_labels", 2, most);
+  if (names->is_object() && !names->members().empty() && names->members().size() <= most) {
+    return static_cast<int>(names->members().size());
+  }
+  config.refuse("config: \"id2label\" must be an object that names the classes");
+  return 1;
+}
+
 std::vector<bool> sliding_layers(Config& config, size_t layers) {
   const Json* types = config.find("layer_types");
   if (types == nullptr) return {};

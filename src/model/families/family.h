@@ -28,6 +28,9 @@ MakeSpec find_family(std::string_view architecture);
 /// What families start from: pre-norm, grouped-query attention with rope over the whole head, gated silu.
 DecoderSpec llama_like(Config& config);
 
+/// Scores that a classifier gives of a text.
+int read_labels(Config& config);
+
 /// Gives layers a window, as "layer_types" says or, without that key, where `slides(layer)`.
 template <typename Slides>
 void set_windows(Config& config, DecoderSpec& spec, int window, Slides slides);

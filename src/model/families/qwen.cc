@@ -77,8 +77,17 @@ DecoderSpec qwen3_moe(Config& config) {
   return spec;
 }
 
+DecoderSpec qwen3_scores(Config& config) {
+  DecoderSpec spec = qwen3(config);
+  spec.pooler = PoolerSpec{Pooling::last, HeadSpec{}};
+  spec.pooler->head->output = "score";
+  spec.pooler->head->labels = read_labels(config);
+  return spec;
+}
+
 const Family second{"Qwen2ForCausalLM", qwen2};
 const Family third{"Qwen3ForCausalLM", qwen3};
+const Family scores{"Qwen3ForSequenceClassification", qwen3_scores};
 const Family experts{"Qwen3MoeForCausalLM", qwen3_moe};
 
 }  // namespace

@@ -19,7 +19,7 @@ class Attention final : public Block {
         rope_(spec.rope.dims > 0 ? place.rope : -1),
         interleaved_(spec.rope.interleaved),
         norm_eps_(place.norm_eps),
-        params_{spec.heads, spec.scale, spec.softcap, spec.window} {}
+        params_{spec.heads, spec.scale, spec.softcap, spec.window, spec.causal} {}
 
   Status load(const AttentionSpec& spec, const BlockPlace& place, Weights& weights) {
     const std::string prefix = place.prefix + "self_attn.";

@@ -25,6 +25,9 @@ Json describe(const std::string& name, const ServerOptions& options, int64_t cre
   model.set("id", name).set("object", "model").set("created", created).set("owned_by", "quern");
   model.set("root", options.model_root.empty() ? name : options.model_root).set("parent", nullptr);
   model.set("max_model_len", int64_t{options.max_model_len}).set("permission", Json::Array{});
+  model.set("task", options.output == OutputKind::tokens   ? "generate"
+                    : options.output == OutputKind::pooled ? "embed"
+                                                           : "score");
   return model;
 }
 

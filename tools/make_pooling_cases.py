@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+"""Makes tests/pooling: tiny random models that answer with vectors or scores, and what sentence-transformers says of them.
+
+usage: make_pooling_cases.py OUTPUT_FOLDER [NAME...]    needs torch, transformers 5.23, sentence-transformers 6.2, gguf
+
+Each folder is a model as it is published: config.json, weights (bfloat16), tokenizer.json, the files of
+sentence-transformers. expected.json holds texts with their ids and vectors, or pairs with their ids, types and scores, in
+fp32. NAME_gguf is the twin of a model in GGUF.
+"""
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import gguf
+import numpy as np
+import tokenizers as K
+import torch
+import transformers as T
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from golden.common import PLAIN, add_tensor, randomize
+
+TEXTS = ["Hello world", "The cat sits on the mat", "a", "A feline rests on a rug, doesn't it?",
+         "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"]
+PAIRS = [("what is a cat", "The cat sits on the mat"), ("what is a cat", "Hello world"), ("a", "b"),
+         ("one two three", "four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen")]
+CORPUS = [*TEXTS, *(text for pair in PAIRS for text in pair)]
+SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, dtype="bfloat16")
+
+
+def wordpiece():
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters), ",", "?", "'",
+             "hello", "world", "the", "cat", "##at", "##ing", "one", "##een", "se", "##ve"]
+    tokenizer = K.Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.decoder = decoders.WordPiece()
+    return T.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]",
+                                     sep_token="[SEP]", mask_token="[MASK]")
+
+
+def unigram():
+    tokenizer = K.Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = K.trainers.UnigramTrainer(vocab_size=120, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], unk_token="<unk>",
+                                        show_progress=False)
+    tokenizer.train_from_iterator(CORPUS * 4, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return T.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", cls_token="<s>",
+                                     sep_token="</s>", unk_token="<unk>", pad_token="<pad>")
+
+
+def byte_bpe(special, post, size=300, **names):
+    tokenizer = K.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = K.trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False,
+                                    initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.post_processor = post(tokenizer)
+    return T.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def roberta_bpe():
+    return byte_bpe(["<s>", "<pad>", "</s>", "<unk>"],
+                    lambda t: processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False),
+                    bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", unk_token="<unk>", pad_token="<pad>")
+
+
+def modern_bpe():
+    return byte_bpe(["[CLS]", "[PAD]", "[SEP]"], lambda t: processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 2)]),
+        cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]")
+
+
+def qwen_bpe(ends=True):
+    """Embedding models end a text with a token of its own. For a classifier that is padding, and not looked at."""
+    def post(tokenizer):
+        if not ends:
+            return processors.ByteLevel(trim_offsets=False)
+        end = tokenizer.token_to_id("<|endoftext|>")
+        return processors.Sequence([processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(
+            single="$A <|endoftext|>", pair="$A $B:1 <|endoftext|>:1", special_tokens=[("<|endoftext|>", end)])])
+    return byte_bpe(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], post, pad_token="<|endoftext|>",
+                    eos_token="<|endoftext|>")
+
+
+def save(cls, config, folder, tokenizer, seed=1):
+    """A random model in fp32 arithmetic whose weights are bfloat16 numbers, and its files."""
+    config.vocab_size = (len(tokenizer) + 7) // 8 * 8
+    model = getattr(T, cls)._from_config(config)
+    randomize(model, seed, 1.0)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for name in ("generation_config.json", "special_tokens_map.json", "chat_template.jinja"):
+        (folder / name).unlink(missing_ok=True)
+    shorten(folder)
+    return model
+
+
+def shorten(folder):
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), separators=(",", ":")) + "\n")
+
+
+def rounded(vector):
+    return [round(float(x), 6) for x in vector]
+
+
+def write_expected(folder, expected):
+    (folder / "expected.json").write_text(json.dumps(expected, separators=(",", ":")) + "\n")
+
+
+def embedder(folder, tokenizer, pooling, normalize=True, prompts=None):
+    """Adds the files of sentence-transformers, and what it computes."""
+    transformer = Transformer(str(folder), model_kwargs={"dtype": torch.float32}, max_seq_length=120)
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)]
+    if normalize:
+        modules.append(Normalize())
+    model = SentenceTransformer(modules=modules, device="cpu", prompts=prompts)
+    weights = (folder / "model.safetensors").read_bytes()
+    config = (folder / "config.json").read_text()
+    model.save(str(folder), create_model_card=False)
+    (folder / "model.safetensors").write_bytes(weights)  # as they were: bfloat16
+    (folder / "config.json").write_text(config)
+    shorten(folder)
+    assert all(len(tokenizer(text)["input_ids"]) <= 120 for text in TEXTS), "a text is cut"
+    vectors = model.encode(TEXTS, convert_to_numpy=True)
+    cases = [{"text": text, "ids": tokenizer(text)["input_ids"], "vector": rounded(vector)}
+             for text, vector in zip(TEXTS, vectors)]
+    expected = {"task": "embed", "cases": cases}
+    if prompts:
+        name = next(iter(prompts))
+        expected["prompted"] = {"name": name, "text": TEXTS[0],
+                                "vector": rounded(model.encode([TEXTS[0]], prompt_name=name)[0])}
+    write_expected(folder, expected)
+
+
+def cross_encoder(folder, tokenizer):
+    model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+    raw = model.predict(PAIRS, activation_fn=torch.nn.Identity())
+    scores = model.predict(PAIRS, activation_fn=torch.nn.Sigmoid())
+    cases = []
+    for pair, logit, score in zip(PAIRS, raw, scores):
+        encoded = tokenizer(*pair, return_token_type_ids=True)
+        cases.append({"pair": pair, "ids": encoded["input_ids"], "types": encoded["token_type_ids"],
+                      "logit": round(float(logit), 6), "score": round(float(score), 6)})
+    write_expected(folder, {"task": "score", "cases": cases})
+
+
+def bert(out, name):
+    tokenizer = wordpiece()
+    config = T.BertConfig(max_position_embeddings=160, **SMALL)
+    model = save("BertModel", config, out / name, tokenizer)
+    embedder(out / name, tokenizer, "mean", prompts={"query": "query: ", "document": ""})
+    path = out / name / "sentence_bert_config.json"  # as older releases wrote it
+    path.write_text(json.dumps({"max_seq_length": 120, "do_lower_case": False}, indent=1) + "\n")
+    bert_twin(out / f"{name}_gguf", model, config, tokenizer, gguf.PoolingType.MEAN, out / name)
+
+
+def bert_score(out, name):
+    tokenizer = wordpiece()
+    config = T.BertConfig(max_position_embeddings=160, num_labels=1, **SMALL)
+    save("BertForSequenceClassification", config, out / name, tokenizer)
+    cross_encoder(out / name, tokenizer)
+
+
+def xlm_roberta(out, name):
+    tokenizer = unigram()
+    config = T.XLMRobertaConfig(max_position_embeddings=162, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+                                layer_norm_eps=1e-5, **SMALL)
+    save("XLMRobertaModel", config, out / name, tokenizer)
+    embedder(out / name, tokenizer, "cls")
+
+
+def roberta_score(out, name):
+    tokenizer = roberta_bpe()
+    config = T.RobertaConfig(max_position_embeddings=162, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+                             layer_norm_eps=1e-5, num_labels=1, **SMALL)
+    save("RobertaForSequenceClassification", config, out / name, tokenizer)
+    cross_encoder(out / name, tokenizer)
+
+
+def modern_config(**more):
+    return T.ModernBertConfig(max_position_embeddings=160, local_attention=16, global_attn_every_n_layers=2, pad_token_id=1,
+                              cls_token_id=0, sep_token_id=2, bos_token_id=0, eos_token_id=2,
+                              **{**SMALL, "num_hidden_layers": 3}, **more)
+
+
+def modern_bert(out, name):
+    tokenizer = modern_bpe()
+    save("ModernBertModel", modern_config(), out / name, tokenizer)
+    embedder(out / name, tokenizer, "mean", normalize=False)
+
+
+def modern_bert_score(out, name):
+    tokenizer = modern_bpe()
+    save("ModernBertForSequenceClassification", modern_config(num_labels=1, classifier_pooling="mean"), out / name, tokenizer)
+    cross_encoder(out / name, tokenizer)
+
+
+def qwen_config(positions=256, **more):
+    return T.Qwen3Config(max_position_embeddings=positions, num_key_value_heads=2, head_dim=16, rope_parameters=PLAIN,
+                         tie_word_embeddings=True, bos_token_id=None, eos_token_id=0, pad_token_id=0, **SMALL, **more)
+
+
+def qwen3_embedding(out, name):
+    """A decoder: last token, and a config.json that names the class that makes text."""
+    tokenizer = qwen_bpe()
+    config = qwen_config()
+    model = save("Qwen3Model", config, out / name, tokenizer)
+    path = out / name / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": ["Qwen3ForCausalLM"],
+                                "is_matryoshka": True}, indent=1) + "\n")
+    embedder(out / name, tokenizer, "lasttoken", prompts={"query": "Instruct: find it\nQuery:", "document": ""})
+    qwen_twin(out / f"{name}_gguf", model, config, tokenizer, out / name)
+
+
+def qwen3_mean(out, name):
+    """A decoder whose tokens are averaged: prompts in several steps have to give the same."""
+    tokenizer = qwen_bpe()
+    save("Qwen3Model", qwen_config(), out / name, tokenizer, seed=2)
+    path = out / name / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": ["Qwen3ForCausalLM"]}, indent=1) + "\n")
+    embedder(out / name, tokenizer, "mean")
+
+
+def qwen3_score(out, name):
+    tokenizer = qwen_bpe(ends=False)
+    save("Qwen3ForSequenceClassification", qwen_config(num_labels=1), out / name, tokenizer)
+    cross_encoder(out / name, tokenizer)
+
+
+QUESTION = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+            "provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a "
+            "web search query, retrieve relevant passages that answer the query\n<Query>: {}\n<Document>: {}<|im_end|>\n"
+            "<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+def qwen3_reranker(out, name):
+    """A language model that says yes or no."""
+    CORPUS.extend(["yes no", "yes no", "yes", "no"] * 10)
+    tokenizer = qwen_bpe(ends=False)
+    save("Qwen3ForCausalLM", qwen_config(positions=1024), out / name, tokenizer, seed=3)
+    model = T.Qwen3ForCausalLM.from_pretrained(out / name, dtype=torch.float32).eval()
+    yes, no = (tokenizer(word, add_special_tokens=False)["input_ids"] for word in ("yes", "no"))
+    assert len(yes) == len(no) == 1, "the tokenizer has no such words"
+    cases = []
+    for pair in PAIRS:
+        ids = tokenizer(QUESTION.format(*pair), add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0, -1]
+        logit = float(logits[yes[0]] - logits[no[0]])
+        cases.append({"pair": pair, "ids": ids, "types": [0] * len(ids), "logit": round(logit, 6),
+                      "score": round(float(torch.stack([logits[no[0]], logits[yes[0]]]).softmax(0)[1]), 6)})
+    write_expected(out / name, {"task": "score", "asked": True, "cases": cases})
+
+
+def start_twin(folder, arch, config):
+    folder.mkdir(exist_ok=True)
+    w = gguf.GGUFWriter(str(folder / "model.gguf"), arch)
+    w.add_block_count(config.num_hidden_layers)
+    w.add_context_length(config.max_position_embeddings)
+    w.add_embedding_length(config.hidden_size)
+    w.add_feed_forward_length(config.intermediate_size)
+    w.add_head_count(config.num_attention_heads)
+    return w
+
+
+def finish_twin(w, folder, model, config, arch, skip=()):
+    kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
+    names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
+    for key, p in model.state_dict().items():
+        if not any(word in key for word in skip):
+            add_tensor(w, names.get_name(key, try_suffixes=(".weight", ".bias")), p.float().numpy())
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def copy_vectors(source, folder):
+    expected = json.loads((source / "expected.json").read_text())
+    expected.pop("prompted", None)
+    write_expected(folder, expected)
+
+
+def bert_twin(folder, model, config, tokenizer, pooling, source):
+    w = start_twin(folder, "bert", config)
+    w.add_layer_norm_eps(config.layer_norm_eps)
+    w.add_causal_attention(False)
+    w.add_pooling_type(pooling)
+    words = [word for word, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
+    # llama.cpp marks starts of words instead of what continues one.
+    marked = [word if word.startswith("[") else word[2:] if word.startswith("##") else "\u2581" + word for word in words]
+    w.add_tokenizer_model("bert")
+    w.add_tokenizer_pre("default")
+    w.add_token_type_count(config.type_vocab_size)
+    padded = marked + [f"[PAD{i}]" for i in range(config.vocab_size - len(marked))]
+    w.add_token_list(padded)
+    w.add_token_types([3 if word.startswith("[") else 1 for word in padded])
+    w.add_unk_token_id(1)
+    w.add_pad_token_id(0)
+    w.add_sep_token_id(3)
+    w.add_mask_token_id(4)
+    w.add_bos_token_id(2)
+    w.add_eos_token_id(3)
+    w.add_add_bos_token(True)
+    w.add_add_eos_token(True)
+    finish_twin(w, folder, model, config, "bert", skip=("pooler", "position_ids"))
+    copy_vectors(source, folder)
+
+
+def qwen_twin(folder, model, config, tokenizer, source):
+    w = start_twin(folder, "qwen3", config)
+    w.add_head_count_kv(config.num_key_value_heads)
+    w.add_key_length(config.head_dim)
+    w.add_value_length(config.head_dim)
+    w.add_layer_norm_rms_eps(config.rms_norm_eps)
+    w.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    w.add_pooling_type(gguf.PoolingType.LAST)
+    words = [word for word, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
+    padded = words + [f"[PAD{i}]" for i in range(config.vocab_size - len(words))]
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("gpt-2")
+    w.add_token_list(padded)
+    w.add_token_types([3 if word.startswith("<|") else 5 if word.startswith("[PAD") else 1 for word in padded])
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    w.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair for pair in merges])
+    w.add_eos_token_id(0)
+    w.add_pad_token_id(0)
+    w.add_add_bos_token(False)
+    w.add_add_eos_token(True)
+    finish_twin(w, folder, model, config, "qwen3")
+    copy_vectors(source, folder)
+
+
+MODELS = (bert, bert_score, xlm_roberta, roberta_score, modern_bert, modern_bert_score, qwen3_embedding, qwen3_mean, qwen3_score,
+          qwen3_reranker)
+
+
+def main():
+    out, names = Path(sys.argv[1]), sys.argv[2:]
+    out.mkdir(parents=True, exist_ok=True)
+    for make in MODELS:
+        if not names or make.__name__ in names:
+            make(out, make.__name__)
+            print(make.__name__, flush=True)
+
+
+main()
