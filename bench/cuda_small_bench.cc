@@ -105,7 +105,7 @@ class Bench {
       report(fmt::format("experts {}", format_info(format).name), tokens, 4 * layers, bytes,
              6.0 * tokens * used * hidden * dim, [&](Exec& exec) {
                const auto layer = static_cast<size_t>(step++ % layers);
-               const Routing routing = route(exec, scores, used, true);
+               const Routing routing = route(exec, scores, {.used = used, .renormalize = true});
                const Tensor products =
                    expert_gated(exec, x, gate_up[layer].data(), routing, Activation::silu, down[layer].data());
                combine(exec, y, expert_linear(exec, products, down[layer].data(), routing), routing, true);

@@ -20,9 +20,12 @@ struct PagedKv {
   int32_t page_tokens = 16;  // a multiple of 16
   int32_t heads = 0;         // kv heads
   int32_t head_dim = 0;
+  int32_t latent_dim = 0;    // > 0: no values are kept, they are the first so many dims of the keys
   Dtype dtype = Dtype::f16;  // or f32, f8; on a GPU also bf16
   Tensor k_scale;            // [heads] f32, of f8: what stored keys are multiplied with; or none
   Tensor v_scale;            // the same of values
+
+  int32_t value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
 };
 
 /// The sequences of one step. Token i of segment s is query token starts[s] + i, at position positions[starts[s] + i];
@@ -41,17 +44,20 @@ struct AttentionParams {
   float softcap = 0.0F;  // 0: none; else scores become softcap * tanh(score / softcap)
   int32_t window = 0;    // 0: all earlier tokens; else a query sees the keys j with position - window < j <= position
   bool causal = true;    // false: also later ones, up to the segment's last position and j < position + window
+  Tensor sinks = {};     // [heads] f32: the score of one more key of each head, which has no value; or none
 };
 
-inline constexpr int32_t max_head_dim = 512;
+inline constexpr int32_t max_head_dim = 576;
 
-/// Stores keys and values of the step's tokens in their pages.   k, v: [tokens, kv heads * head_dim] activations
+/// Stores keys and values of the step's tokens in their pages.   k, v: [tokens, kv heads * head_dim] activations; no v
+/// where values are part of keys
 void write_kv(Exec& exec, Tensor k, Tensor v, const PagedKv& kv, const Segments& segments);
 
 /// out[t] = softmax(scale * q[t] K^T) V over the pages; keys of the step are already written. Pages outside the windows
 /// of all its tokens are not touched. A result depends on its own query, position and keys only, to the bit: keys are
 /// summed in blocks and splits that begin at fixed positions, whatever else is in the step and however many threads
-/// there are (on a GPU: with a batch-invariant queue).   q: [tokens, heads * head_dim] activations   out: the same
+/// there are (on a GPU: with a batch-invariant queue).   q: [tokens, heads * head_dim] activations
+/// out: [tokens, heads * value_dim] activations
 Tensor attention(Exec& exec, Tensor q, const PagedKv& kv, const Segments& segments, const AttentionParams& params);
 
 namespace kernels {

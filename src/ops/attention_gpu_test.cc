@@ -22,6 +22,7 @@ struct Shape {
   float softcap = 0.0F;
   bool causal = true;
   int32_t page_tokens = 16;
+  bool sinks = false;
 };
 
 const Shape shapes[] = {
@@ -48,6 +49,9 @@ const Shape shapes[] = {
     {"EightBitsDim80", 4, 2, 80, Dtype::bf16, Dtype::f8},
     {"EightBitsDim256", 8, 4, 256, Dtype::f16, Dtype::f8, 0, 20.0F},
     {"WidePages", 4, 2, 128, Dtype::bf16, Dtype::bf16, 0, 0, true, 48},
+    {"Sinks", 16, 2, 64, Dtype::bf16, Dtype::bf16, 0, 0, true, 16, true},
+    {"SinksInWindow", 8, 4, 128, Dtype::f16, Dtype::f16, 100, 0, true, 16, true},
+    {"SinksEightBits", 8, 2, 64, Dtype::bf16, Dtype::f8, 0, 0, true, 16, true},
 };
 
 uint16_t to_half(Dtype type, float value) { return type == Dtype::f16 ? f32_to_f16(value) : f32_to_bf16(value); }
@@ -131,6 +135,10 @@ class Fixture {
     for (const Matrix& v : v_) kept_v_.push_back(kept(v));
     params_ = {shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.head_dim)), shape.softcap, shape.window,
                shape.causal};
+    for (int32_t head = 0; head < shape.heads && shape.sinks; ++head) {
+      sinks_.push_back(0.6F * static_cast<float>(head) - 1.0F);
+      params_.sinks = Tensor::dense(reinterpret_cast<std::byte*>(sinks_.data()), Dtype::f32, head + 1);
+    }
   }
 
   void set_invariant(bool batch_invariant) { invariant_ = batch_invariant; }
@@ -250,7 +258,7 @@ class Fixture {
     const int32_t end = shape_.causal ? token + 1 : std::min(length, token + window);
     const auto cap = static_cast<double>(shape_.softcap);
     std::vector<double> result(static_cast<size_t>(dim), 0.0);
-    double total = 0;
+    double total = shape_.sinks ? std::exp(static_cast<double>(sinks_[static_cast<size_t>(head)])) : 0.0;
     for (int32_t j = std::max(0, token - window + 1); j < end; ++j) {
       double score = std::inner_product(q, q + dim, k.row(j) + from, 0.0) * static_cast<double>(params_.scale);
       if (cap > 0) score = cap * std::tanh(score / cap);
@@ -272,6 +280,7 @@ class Fixture {
   std::vector<std::byte> pool_;
   std::vector<int32_t> table_;
   std::vector<float> scales_;  // of the kv heads, where pages hold 8-bit floats
+  std::vector<float> sinks_;
   PagedKv kv_;
   AttentionParams params_;
   std::vector<std::vector<Row>> results_;

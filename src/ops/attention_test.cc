@@ -21,6 +21,10 @@ struct Shape {
   bool causal = true;
   Dtype dtype = Dtype::f16;
   int32_t page_tokens = 16;
+  int32_t latent_dim = 0;
+  bool sinks = false;
+
+  int32_t value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
 };
 
 const Shape shapes[] = {
@@ -39,6 +43,11 @@ const Shape shapes[] = {
     {"LongHead", 2, 1, 512, 40},
     {"EightBits", 6, 2, 64, 300, 0, 0, true, Dtype::f8},
     {"EightBitsOdd", 4, 2, 20, 50, 0, 10.0F, true, Dtype::f8},
+    {"Latent", 6, 1, 576, 300, 0, 0, true, Dtype::f16, 16, 512},
+    {"LatentOdd", 5, 1, 28, 290, 0, 0, true, Dtype::f32, 32, 20},
+    {"LatentEightBits", 4, 1, 80, 40, 0, 0, true, Dtype::f8, 16, 64},
+    {"Sinks", 8, 2, 64, 290, 0, 0, true, Dtype::f16, 16, 0, true},
+    {"SinksInWindow", 4, 2, 32, 60, 5, 0, true, Dtype::f32, 16, 0, true},
 };
 
 /// Part of a sequence in a step.
@@ -60,8 +69,8 @@ class Fixture {
       v_.push_back(TestMatrix::random(length, shape.kv_heads * shape.head_dim, seed + 3));
     }
     const int32_t pages = (shape.length + shape.page_tokens - 1) / shape.page_tokens + 1;
-    const int64_t layer_bytes =
-        int64_t{2} * shape.kv_heads * shape.page_tokens * shape.head_dim * dtype_bytes(shape.dtype);
+    const int64_t planes = shape.latent_dim > 0 ? 1 : 2;
+    const int64_t layer_bytes = planes * shape.kv_heads * shape.page_tokens * shape.head_dim * dtype_bytes(shape.dtype);
     kv_.page_bytes = 3 * layer_bytes;
     kv_.layer_offset = layer_bytes;
     pool_.assign(static_cast<size_t>(sequences * pages * kv_.page_bytes), std::byte{0xFF});  // NaN in f16 and f32
@@ -73,17 +82,20 @@ class Fixture {
     kv_.page_tokens = shape.page_tokens;
     kv_.heads = shape.kv_heads;
     kv_.head_dim = shape.head_dim;
+    kv_.latent_dim = shape.latent_dim;
     kv_.dtype = shape.dtype;
     if (shape.dtype == Dtype::f8) {
       for (int32_t head = 0; head < shape.kv_heads; ++head) {
         k_scale_.push_back(0.02F + 0.01F * static_cast<float>(head));
-        v_scale_.push_back(0.05F - 0.02F * static_cast<float>(head));
+        v_scale_.push_back(shape.latent_dim > 0 ? k_scale_.back() : 0.05F - 0.02F * static_cast<float>(head));
       }
       kv_.k_scale = vector_view(k_scale_);
       kv_.v_scale = vector_view(v_scale_);
     }
     params_ = {shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.head_dim)), shape.softcap, shape.window,
                shape.causal};
+    for (int32_t head = 0; head < shape.heads && shape.sinks; ++head) sinks_.push_back(0.7F * static_cast<float>(head));
+    if (shape.sinks) params_.sinks = vector_view(sinks_);
   }
 
   int32_t length(int32_t sequence) const { return q_[static_cast<size_t>(sequence)].rows(); }
@@ -103,7 +115,7 @@ class Fixture {
     Segments segments{view(starts), view(rows), view(positions)};
     Exec exec = device_.exec();
     const Arena::Scope scope(exec.arena);
-    write_kv(exec, k.tensor(), v.tensor(), kv_, segments);
+    write_kv(exec, k.tensor(), shape_.latent_dim > 0 ? Tensor{} : v.tensor(), kv_, segments);
     const Tensor out = attention(exec, q.tensor(), kv_, segments, params_);
     results_.resize(q_.size());
     int32_t row = 0;
@@ -121,9 +133,9 @@ class Fixture {
   void expect_near_reference(int32_t sequence, int32_t token) {
     for (int32_t head = 0; head < shape_.heads; ++head) {
       const std::vector<double> expected = reference(sequence, token, head);
-      for (int32_t i = 0; i < shape_.head_dim; ++i) {
+      for (int32_t i = 0; i < shape_.value_dim(); ++i) {
         const auto result = static_cast<double>(results_[static_cast<size_t>(sequence)][static_cast<size_t>(token)]
-                                                        [static_cast<size_t>(head * shape_.head_dim + i)]);
+                                                        [static_cast<size_t>(head * shape_.value_dim() + i)]);
         ASSERT_NEAR(result, expected[static_cast<size_t>(i)], 4e-6)
             << "token " << token << " head " << head << " dim " << i;
       }
@@ -164,13 +176,14 @@ class Fixture {
   std::vector<double> reference(int32_t sequence, int32_t token, int32_t head) {
     TestMatrix& q = q_[static_cast<size_t>(sequence)];
     TestMatrix& k = k_[static_cast<size_t>(sequence)];
-    TestMatrix& v = v_[static_cast<size_t>(sequence)];
+    const bool latent = shape_.latent_dim > 0;
+    TestMatrix& v = (latent ? k_ : v_)[static_cast<size_t>(sequence)];
     const int32_t dim = shape_.head_dim;
     const int32_t kv_head = head / (shape_.heads / shape_.kv_heads);
     const int32_t window = shape_.window > 0 ? shape_.window : 1 << 30;
     const int32_t end = shape_.causal ? token + 1 : std::min(length(sequence), token + window);
-    std::vector<double> result(static_cast<size_t>(dim), 0.0);
-    double total = 0;
+    std::vector<double> result(static_cast<size_t>(shape_.value_dim()), 0.0);
+    double total = shape_.sinks ? std::exp(static_cast<double>(sinks_[static_cast<size_t>(head)])) : 0.0;
     for (int32_t j = std::max(0, token - window + 1); j < end; ++j) {
       double score = 0;
       for (int32_t i = 0; i < dim; ++i)
@@ -180,7 +193,7 @@ class Fixture {
       if (cap > 0) score = cap * std::tanh(score / cap);
       const double weight = std::exp(score);
       total += weight;
-      for (int32_t i = 0; i < dim; ++i)
+      for (int32_t i = 0; i < shape_.value_dim(); ++i)
         result[static_cast<size_t>(i)] += weight * stored(v.at(j, kv_head * dim + i), v_scale_, kv_head);
     }
     for (double& value : result) value /= total;
@@ -192,7 +205,7 @@ class Fixture {
   std::vector<TestMatrix> q_, k_, v_;
   std::vector<std::byte> pool_;
   std::vector<int32_t> table_;
-  std::vector<float> k_scale_, v_scale_;
+  std::vector<float> k_scale_, v_scale_, sinks_;
   PagedKv kv_;
   AttentionParams params_;
   std::vector<std::vector<std::vector<float>>> results_;

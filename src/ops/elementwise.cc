@@ -18,4 +18,17 @@ void softcap(Exec& exec, Tensor x, float cap) {
   kernels::softcap(exec, x, cap);
 }
 
+void gate_rows(Exec& exec, Tensor x, Tensor gate) {
+  CHECK(x.rank == 2 && x.dtype == exec.activations && gate.rank == 2 && gate.dtype == Dtype::f32);
+  CHECK(gate.dims[0] == x.dims[0] && gate.dims[1] == 1);
+  kernels::gate_rows(exec, x, gate);
+}
+
+void copy_heads(Exec& exec, Tensor y, Tensor x) {
+  CHECK(x.rank == 3 && y.rank == 3 && x.dtype == exec.activations && y.dtype == x.dtype);
+  for (int i = 0; i < 3; ++i) CHECK(x.dims[i] == y.dims[i]);
+  CHECK(x.strides[2] == 1 && y.strides[2] == 1);
+  kernels::copy_heads(exec, y, x);
+}
+
 }  // namespace quern

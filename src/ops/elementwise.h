@@ -1,4 +1,4 @@
-// elementwise: what is done to every value alone, in place.
+// elementwise: what is done to every value alone.
 #pragma once
 
 #include "ops/exec.h"
@@ -13,11 +13,17 @@ void add(Exec& exec, Tensor x, Tensor y);
 void scale(Exec& exec, Tensor x, float factor);
 /// x = cap * tanh(x / cap).
 void softcap(Exec& exec, Tensor x, float cap);
+/// x *= sigmoid(gate), one gate for each row.   x: [tokens, dim] activations   gate: [tokens, 1] f32
+void gate_rows(Exec& exec, Tensor x, Tensor gate);
+/// y = x.   x, y: [tokens, heads, dim] activations, outer axes may be strided
+void copy_heads(Exec& exec, Tensor y, Tensor x);
 
 namespace kernels {
 inline constinit Kernel<void(Tensor x, Tensor y)> add{"add"};
 inline constinit Kernel<void(Tensor x, float factor)> scale{"scale"};
 inline constinit Kernel<void(Tensor x, float cap)> softcap{"softcap"};
+inline constinit Kernel<void(Tensor x, Tensor gate)> gate_rows{"gate_rows"};
+inline constinit Kernel<void(Tensor y, Tensor x)> copy_heads{"copy_heads"};
 }  // namespace kernels
 
 }  // namespace quern

@@ -9,7 +9,14 @@
 
 namespace quern {
 
-enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf };
+enum class Activation : uint8_t {
+  silu,
+  gelu_tanh,
+  gelu_erf,
+  clamped_swiglu,  // g * sigmoid(1.702 g) of g = min(gate, 7), times 1 + up clamped to [-7, 7] (gpt-oss)
+};
+inline constexpr float swiglu_limit = 7.0F;
+inline constexpr float swiglu_alpha = 1.702F;
 
 /// y = activation(gate) * up.   gate_up: [tokens, 2 * hidden], gate first   y: [tokens, hidden], of its type
 Tensor gated(Exec& exec, Tensor gate_up, Activation activation);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/gated.h"
 #include "ops/gpu_testing.h"
 
@@ -6,19 +8,23 @@ namespace {
 
 using GatedGpu = OnGpu;
 
-double activated(double x, Activation activation) {
+double activated(double x, double up, Activation activation) {
   switch (activation) {
-    case Activation::silu: return x / (1 + std::exp(-x));
+    case Activation::silu: return x / (1 + std::exp(-x)) * up;
     case Activation::gelu_tanh:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
-    case Activation::gelu_erf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x))) * up;
+    case Activation::gelu_erf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0)) * up;
+    case Activation::clamped_swiglu:
+      x = std::min(x, 7.0);
+      return x / (1 + std::exp(-1.702 * x)) * (std::clamp(up, -7.0, 7.0) + 1);
   }
   return 0;
 }
 
 TEST_F(GatedGpu, AgreesWithADoubleReferenceForEveryType) {
   for (const Dtype type : activation_types) {
-    for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf}) {
+    for (const Activation activation :
+         {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::clamped_swiglu}) {
       for (const int32_t hidden : {8, 13, 1536, 2056, 14336}) {
         for (const int32_t padding : {8, 3}) {
           TestDevice device;
@@ -32,7 +38,7 @@ TEST_F(GatedGpu, AgreesWithADoubleReferenceForEveryType) {
           for (int32_t row = 0; row < 3; ++row) {
             for (int32_t i = 0; i < hidden; ++i) {
               const double up = x.get(row, hidden + i);
-              const double expected = activated(x.get(row, i), activation) * up;
+              const double expected = activated(x.get(row, i), up, activation);
               ASSERT_NEAR(float_at(y, row, i), expected,
                           (rounding(type) + 1e-6) * std::abs(expected) + 1e-6 * std::abs(up) + 6e-8)
                   << dtype_name(type) << " " << hidden << " column " << i;

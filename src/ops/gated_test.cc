@@ -1,23 +1,29 @@
 #include "ops/gated.h"
 
+#include <algorithm>
+
 #include "ops/test_device.h"
 
 namespace quern {
 namespace {
 
-double activated(double x, Activation activation) {
+double activated(double x, double up, Activation activation) {
   switch (activation) {
-    case Activation::silu: return x / (1 + std::exp(-x));
+    case Activation::silu: return x / (1 + std::exp(-x)) * up;
     case Activation::gelu_tanh:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
-    case Activation::gelu_erf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x))) * up;
+    case Activation::gelu_erf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0)) * up;
+    case Activation::clamped_swiglu:
+      x = std::min(x, 7.0);
+      return x / (1 + std::exp(-1.702 * x)) * (std::clamp(up, -7.0, 7.0) + 1);
   }
   return 0;
 }
 
 TEST(Gated, AgreesWithADoubleReference) {
   at_every_isa([] {
-    for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf}) {
+    for (const Activation activation :
+         {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::clamped_swiglu}) {
       for (const int32_t hidden : {1, 13, 1536, 2050}) {
         TestDevice device;
         Exec exec = device.exec();
@@ -28,7 +34,7 @@ TEST(Gated, AgreesWithADoubleReference) {
         for (int32_t row = 0; row < 9; ++row) {
           for (int32_t i = 0; i < hidden; ++i) {
             const double up = x.get(row, hidden + i);
-            const double expected = activated(x.get(row, i), activation) * up;
+            const double expected = activated(x.get(row, i), up, activation);
             ASSERT_NEAR(value_at(y, row, i), expected, 1e-6 * std::abs(expected) + 1e-6 * std::abs(up));
           }
         }
@@ -52,7 +58,7 @@ TEST(Gated, IsAccurateOverTheWholeRangeOfTheExponential) {
     const Tensor y = gated(exec, x.tensor(), Activation::silu);
 
     for (int32_t i = 0; i < count; ++i) {
-      const double expected = activated(x.get(0, i), Activation::silu);
+      const double expected = activated(x.get(0, i), 1.0, Activation::silu);
       ASSERT_NEAR(value_at(y, 0, i), expected, 6e-7 * std::abs(expected) + 1e-37) << x.get(0, i);
     }
   });

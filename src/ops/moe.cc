@@ -2,13 +2,23 @@
 
 namespace quern {
 
-Routing route(Exec& exec, Tensor logits, int used, bool renormalize) {
-  CHECK(logits.rank == 2 && logits.dtype == Dtype::f32 && used > 0 && used <= logits.dims[1]);
+Routing route(Exec& exec, Tensor logits, const RouterRule& rule, Tensor bias) {
+  CHECK(logits.rank == 2 && logits.dtype == Dtype::f32);
   const int32_t tokens = logits.dims[0];
-  const Routing routing{exec.arena.tensor(Dtype::i32, tokens * used), exec.arena.tensor(Dtype::i32, logits.dims[1] + 1),
-                        exec.arena.tensor(Dtype::i32, tokens, used), exec.arena.tensor(Dtype::f32, tokens, used)};
+  const int32_t experts = logits.dims[1];
+  CHECK(rule.groups > 0 && rule.groups <= 32 && experts % rule.groups == 0);
+  CHECK(rule.used_groups > 0 && rule.used_groups <= rule.groups);
+  CHECK(rule.group_score == RouterRule::GroupScore::best || experts / rule.groups >= 2);
+  CHECK(rule.used > 0 && rule.used <= experts / rule.groups * rule.used_groups);
+  CHECK(!bias || (bias.dtype == Dtype::f32 && bias.dims[0] == experts));
+  const Routing routing{exec.arena.tensor(Dtype::i32, tokens * rule.used), exec.arena.tensor(Dtype::i32, experts + 1),
+                        exec.arena.tensor(Dtype::i32, tokens, rule.used),
+                        exec.arena.tensor(Dtype::f32, tokens, rule.used)};
   const Arena::Scope scope(exec.arena);
-  kernels::route(exec, routing, exec.arena.tensor(Dtype::i32, tokens, used), logits, renormalize);
+  const Tensor chosen = exec.arena.tensor(Dtype::i32, tokens, rule.used);
+  const bool by_logits = rule.score == RouterRule::Score::softmax && rule.used_groups == rule.groups && !bias;
+  const Tensor choice = by_logits ? Tensor{} : exec.arena.tensor(Dtype::f32, tokens, experts);
+  kernels::route(exec, routing, chosen, choice, logits, rule, bias);
   return routing;
 }
 

@@ -19,9 +19,26 @@ struct Routing {
   Tensor weights;  // [tokens, used] f32
 };
 
-/// Every token goes to the `used` experts of largest softmax over all (of equals, the first); these are the weights,
-/// made to sum up to one with `renormalize`.   logits: [tokens, experts] f32
-Routing route(Exec& exec, Tensor logits, int used, bool renormalize);
+/// How a token's experts and their weights follow from its logits.
+struct RouterRule {
+  enum class Score : uint8_t { softmax, sigmoid };     // softmax is over all experts
+  enum class GroupScore : uint8_t { best, best_two };  // of a group: its best expert's, or the sum of its two best
+
+  int used = 0;
+  bool renormalize = false;  // weights are made to sum up to one
+  Score score = Score::softmax;
+  float scale = 1.0F;   // of the weights, at last
+  int groups = 1;       // of equally many neighbouring experts; at most 32
+  int used_groups = 1;  // experts are chosen from the best groups only
+  GroupScore group_score = GroupScore::best;
+
+  bool operator==(const RouterRule&) const = default;
+};
+
+/// Every token goes to the `used` experts of largest score (of equals, the first); the scores are the weights.
+/// logits: [tokens, experts] f32   bias: [experts] f32 that is added to scores where groups and experts are chosen but
+/// not to weights, or none
+Routing route(Exec& exec, Tensor logits, const RouterRule& rule, Tensor bias = {});
 
 /// y[i] = W_e x[i] for every pair i of expert e.   x: [pairs, cols] activations   y: [pairs, rows] activations
 /// matrices: one for each expert, all of one size
@@ -37,8 +54,11 @@ Tensor expert_gated(Exec& exec, Tensor x, const Matrix* matrices, const Routing&
 void combine(Exec& exec, Tensor y, Tensor x, const Routing& routing, bool accumulate);
 
 namespace kernels {
-/// chosen: [tokens, used] i32, memory for the experts of each token meanwhile.
-inline constinit Kernel<void(const Routing& routing, Tensor chosen, Tensor logits, bool renormalize)> route{"route"};
+/// Memory for a while: chosen [tokens, used] i32, the experts of each token; and what they are chosen by,
+/// [tokens, experts] f32, or none where that is the logits, which then are chosen by softmax without groups or bias.
+inline constinit Kernel<void(const Routing& routing, Tensor chosen, Tensor choice, Tensor logits,
+                             const RouterRule& rule, Tensor bias)>
+    route{"route"};
 inline constinit Kernel<void(Tensor y, Tensor x, const Matrix* matrices, const Routing& routing, std::byte* scratch)>
     expert_linear{"expert_linear"};
 /// How much scratch that takes.

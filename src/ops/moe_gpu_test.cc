@@ -236,7 +236,7 @@ TEST_P(MoeGpuRouting, NumbersPairsInTheOrderOfTokens) {
       testing_on_gpu() = gpu;
       auto device = std::make_unique<TestDevice>();
       Exec exec = device->exec();
-      const Routing routing = route(exec, view(logits, tokens, experts), used, renormalize);
+      const Routing routing = route(exec, view(logits, tokens, experts), {.used = used, .renormalize = renormalize});
       testing_on_gpu() = true;
       return std::pair{std::move(device), routing};
     };

@@ -47,7 +47,7 @@ TEST(Moe, RoutesEveryTokenToItsBestExperts) {
       Exec exec = bench.exec();
       std::vector<float> logits = some_logits();
 
-      const Routing routing = route(exec, view(logits, tokens, experts), used, renormalize);
+      const Routing routing = route(exec, view(logits, tokens, experts), {.used = used, .renormalize = renormalize});
 
       const auto* starts = routing.starts.as<int32_t>();
       ASSERT_EQ(starts[0], 0);
@@ -71,7 +71,7 @@ TEST(Moe, LogitsThatAreNoNumbersStillGiveARouting) {
   Exec exec = bench.exec();
   std::vector<float> logits(size_t{tokens} * experts, std::nanf(""));
 
-  const Routing routing = route(exec, view(logits, tokens, experts), used, true);
+  const Routing routing = route(exec, view(logits, tokens, experts), {.used = used, .renormalize = true});
 
   EXPECT_EQ(routing.starts.as<int32_t>()[experts], tokens * used);
 }
@@ -92,7 +92,7 @@ TEST(Moe, ExpertsAndTheirWeightedSumMatchADoubleReference) {
       matrices[e].rows = rows;
       matrices[e].cols = cols;
     }
-    const Routing routing = route(exec, view(logits, tokens, experts), used, true);
+    const Routing routing = route(exec, view(logits, tokens, experts), {.used = used, .renormalize = true});
     std::vector<float> x = random_floats(size_t{tokens} * used * cols, 2);
     std::vector<float> y = random_floats(size_t{tokens} * rows, 3);
     const std::vector<float> before = y;
@@ -135,7 +135,7 @@ TEST(Moe, GatedExpertsEqualTheOperationsOneAfterTheOther) {
       matrices[e].rows = 2 * hidden;
       matrices[e].cols = cols;
     }
-    const Routing routing = route(exec, view(logits, tokens, experts), used, true);
+    const Routing routing = route(exec, view(logits, tokens, experts), {.used = used, .renormalize = true});
     std::vector<float> x = random_floats(size_t{tokens} * cols, 2);
 
     const Tensor y =

@@ -4,7 +4,7 @@ namespace quern {
 
 void rope_and_write_kv(Exec& exec, Tensor q, Tensor k, Tensor v, const HeadTransform& transform, const PagedKv& kv,
                        const Segments& segments) {
-  CHECK(kv.page_tokens > 0 && kv.page_tokens % 16 == 0 && kv.heads > 0);
+  CHECK(kv.page_tokens > 0 && kv.page_tokens % 16 == 0 && kv.heads > 0 && kv.latent_dim == 0);
   CHECK(kv.head_dim > 0 && kv.head_dim <= max_head_dim && segments.positions.dims[0] == q.dims[0]);
   CHECK(segments.starts.dims[0] == segments.rows.dims[0] + 1);
   for (const Tensor& x : {q, k, v}) {

@@ -38,7 +38,7 @@ struct Tile {
   int32_t first_key[max_tile_rows];
   int32_t end_key[max_tile_rows];
   int32_t rows;
-  int32_t dims;  // head_dim rounded up to vectors
+  int32_t dims;  // value_dim rounded up to vectors
 };
 
 struct Work {
@@ -63,7 +63,8 @@ int32_t splits_of(int32_t tokens, const PagedKv& kv) {
   const auto splits = static_cast<int32_t>((keys + split_keys - 1) / split_keys);
   return tokens <= max_split_tokens && splits > 1 ? splits : 0;
 }
-int32_t partial_floats(const PagedKv& kv) { return (kv.head_dim + lanes - 1) / lanes * lanes + 2; }
+int32_t rounded(int32_t dims) { return (dims + lanes - 1) / lanes * lanes; }
+int32_t partial_floats(const PagedKv& kv) { return rounded(kv.value_dim()) + 2; }
 int64_t first_item_bytes(int32_t segments) { return (int64_t{segments + 1} * dtype_bytes(Dtype::i32) + 63) / 64 * 64; }
 
 Scratch scratch_in(std::byte* memory, int32_t tokens, const PagedKv& kv, int32_t segments, int32_t heads) {
@@ -96,6 +97,9 @@ struct Call {
     return kv.k_scale ? params.scale * kv.k_scale.as<float>()[kv_head] : params.scale;
   }
   float value_scale(int32_t kv_head) const { return kv.v_scale ? kv.v_scale.as<float>()[kv_head] : 1.0F; }
+  /// Maximum and sum of weights before the first key.
+  float first_max(int32_t head) const { return params.sinks ? params.sinks.as<float>()[head] : no_score; }
+  float first_sum() const { return params.sinks ? 1.0F : 0.0F; }
   bool by_splits() const { return static_cast<bool>(scratch.partials); }
 
   int32_t first_key(int32_t token) const {
@@ -113,12 +117,22 @@ struct Call {
   }
 };
 
+/// Values that are the first dims of keys, from the keys that the tile has.
+void values_of_keys(Tile& tile, int32_t unit, const PagedKv& kv) {
+  for (int32_t j = unit * unit_keys; j < (unit + 1) * unit_keys; ++j) {
+    float* const to = tile.values + j * tile.dims;
+    for (int32_t i = 0; i < kv.latent_dim; ++i) to[i] = tile.keys[i * block_keys + j];
+    std::fill_n(to + kv.latent_dim, tile.dims - kv.latent_dim, 0.0F);
+  }
+}
+
 template <typename Element>
 void load_unit(Tile& tile, int32_t unit, const Element* k, const Element* v, const PagedKv& kv) {
   for (int32_t i = 0; i < kv.head_dim; ++i) {
     float* to = tile.keys + i * block_keys + unit * unit_keys;
     for (int32_t j = 0; j < unit_keys; j += lanes) store(to + j, load(k + int64_t{i} * kv.page_tokens + j));
   }
+  if (kv.latent_dim > 0) return values_of_keys(tile, unit, kv);
   const int32_t whole = kv.head_dim / lanes * lanes;
   for (int32_t j = 0; j < unit_keys; ++j) {
     float* to = tile.values + (unit * unit_keys + j) * tile.dims;
@@ -163,7 +177,7 @@ void prefetch_block(const PagedKv& kv, const int32_t* pages, int32_t head, int32
     const int64_t begin = key % kv.page_tokens * kv.head_dim * element;
     for (int64_t at = begin; at < begin + unit_bytes; at += 64) {
       __builtin_prefetch(k + at, 0, 2);
-      __builtin_prefetch(v + at, 0, 2);
+      if (kv.latent_dim == 0) __builtin_prefetch(v + at, 0, 2);
     }
   }
 }
@@ -272,9 +286,9 @@ void merge(float* total, float& total_max, float& total_sum, const float* split,
   total_max = maximum;
 }
 
-void write_result(float* out, const float* total, float total_sum, int32_t head_dim, float scale) {
+void write_result(float* out, const float* total, float total_sum, int32_t value_dim, float scale) {
   const float factor = total_sum == 0.0F ? 0.0F : scale / total_sum;
-  map(out, total, head_dim, [&](Floats value) { return value * factor; });
+  map(out, total, value_dim, [&](Floats value) { return value * factor; });
 }
 
 void start_tile(Tile& tile, const Call& call, const Work& work) {
@@ -288,8 +302,8 @@ void start_tile(Tile& tile, const Call& call, const Work& work) {
         [&](Floats value) { return value * call.key_scale(work.head); });
     tile.first_key[row] = call.first_key(token);
     tile.end_key[row] = call.end_key(work.segment, token);
-    tile.total_max[row] = no_score;
-    tile.total_sum[row] = 0.0F;
+    tile.total_max[row] = call.first_max(head);
+    tile.total_sum[row] = call.first_sum();
   }
   std::fill_n(tile.total, work.rows * call.dims, 0.0F);
 }
@@ -352,22 +366,22 @@ void do_work(Tile& tile, const Call& call, const Work& work) {
     const int32_t query_row = work.first_row + row;
     const int64_t token = call.start(work.segment) + query_row / call.group;
     const int64_t head = work.head * call.group + query_row % call.group;
-    write_result(call.out.row<float>(token) + head * call.kv.head_dim, tile.total + row * tile.dims,
-                 tile.total_sum[row], call.kv.head_dim, call.value_scale(work.head));
+    write_result(call.out.row<float>(token) + head * call.kv.value_dim(), tile.total + row * tile.dims,
+                 tile.total_sum[row], call.kv.value_dim(), call.value_scale(work.head));
   }
 }
 
 /// Merges the splits of one query and head.
 void merge_partials(const Call& call, int32_t segment, int32_t token, int32_t head) {
   alignas(64) float total[max_head_dim + 15] = {};
-  float total_max = no_score;
-  float total_sum = 0.0F;
+  float total_max = call.first_max(head);
+  float total_sum = call.first_sum();
   const int64_t row = int64_t{token} * call.params.heads + head;
   for (int32_t split = call.first_split(segment); split < call.end_split(segment); ++split) {
     const float* part = partial(call, row, split);
     merge(total, total_max, total_sum, part, part[call.dims], part[call.dims + 1], call.dims);
   }
-  write_result(call.out.row<float>(token) + int64_t{head} * call.kv.head_dim, total, total_sum, call.kv.head_dim,
+  write_result(call.out.row<float>(token) + int64_t{head} * call.kv.value_dim(), total, total_sum, call.kv.value_dim(),
                call.value_scale(head / call.group));
 }
 
@@ -421,10 +435,8 @@ void attention_scratch(Queue /*queue*/, Tensor q, const PagedKv& kv, const Segme
 void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segments& segments,
                const AttentionParams& params, std::byte* memory) {
   const Scratch scratch = scratch_in(memory, q.dims[0], kv, segments.rows.dims[0], params.heads);
-  const int32_t dims = (kv.head_dim + lanes - 1) / lanes * lanes;
-  const Call call{
-      out, q, kv, segments, params, scratch, params.heads / kv.heads, std::min(max_tile_rows, tile_floats / dims),
-      dims};
+  const int32_t tile_rows = std::min(max_tile_rows, tile_floats / rounded(kv.head_dim));
+  const Call call{out, q, kv, segments, params, scratch, params.heads / kv.heads, tile_rows, rounded(kv.value_dim())};
   auto& pool = *static_cast<ThreadPool*>(queue.native);
   pool.parallel_for(number_work(call), 1, [&](int64_t begin, int64_t end) {
     Tile tile;

@@ -40,9 +40,30 @@ void softcap(Queue queue, Tensor x, float cap) {
   });
 }
 
+void gate_rows(Queue queue, Tensor x, Tensor gate) {
+  for_pieces(queue, x, [&](int64_t token, int32_t first, int32_t count) {
+    float* values = x.row<float>(token) + first;
+    const Floats factor = sigmoid(broadcast(*gate.row<float>(token)));
+    map(values, values, count, [&](Floats a) { return a * factor; });
+  });
+}
+
+void copy_heads(Queue queue, Tensor y, Tensor x) {
+  static_cast<ThreadPool*>(queue.native)->parallel_for(x.dims[0], 4, [&](int64_t begin, int64_t end) {
+    for (int64_t token = begin; token < end; ++token) {
+      for (int32_t head = 0; head < x.dims[1]; ++head) {
+        std::memcpy(y.row<float>(token) + head * y.strides[1], x.row<float>(token) + head * x.strides[1],
+                    static_cast<size_t>(x.dims[2]) * sizeof(float));
+      }
+    }
+  });
+}
+
 const bool add_added = kernels::add.add(DeviceKind::cpu, Isa::QUERN_ISA, add);
 const bool scale_added = kernels::scale.add(DeviceKind::cpu, Isa::QUERN_ISA, scale);
 const bool softcap_added = kernels::softcap.add(DeviceKind::cpu, Isa::QUERN_ISA, softcap);
+const bool gate_added = kernels::gate_rows.add(DeviceKind::cpu, Isa::QUERN_ISA, gate_rows);
+const bool copy_added = kernels::copy_heads.add(DeviceKind::cpu, Isa::QUERN_ISA, copy_heads);
 
 }  // namespace
 }  // namespace quern::QUERN_ISA

@@ -26,11 +26,19 @@ Floats gelu_erf(Floats x) {
   return x * (x > 0.0F ? 1.0F - tail : tail);
 }
 
+Floats clamped_swiglu(Floats gate, Floats up) {
+  const Floats g = gate > swiglu_limit ? broadcast(swiglu_limit) : gate;
+  const Floats low = up < -swiglu_limit ? broadcast(-swiglu_limit) : up;
+  const Floats u = low > swiglu_limit ? broadcast(swiglu_limit) : low;
+  return g * sigmoid(swiglu_alpha * g) * (u + 1.0F);
+}
+
 void gated_row(float* y, const float* gate, const float* up, int32_t hidden, Activation activation) {
   switch (activation) {
     case Activation::silu: return map(y, gate, up, hidden, [](Floats g, Floats u) { return g * sigmoid(g) * u; });
     case Activation::gelu_tanh: return map(y, gate, up, hidden, [](Floats g, Floats u) { return gelu_tanh(g) * u; });
     case Activation::gelu_erf: return map(y, gate, up, hidden, [](Floats g, Floats u) { return gelu_erf(g) * u; });
+    case Activation::clamped_swiglu: return map(y, gate, up, hidden, clamped_swiglu);
   }
 }
 

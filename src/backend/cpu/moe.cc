@@ -21,21 +21,69 @@ int32_t next_best(const float* logits, int32_t experts, int32_t last) {
 }
 
 /// Best experts and their weights of one token; `chosen` gets the experts.
-void choose(const float* logits, int32_t experts, int32_t used, bool renormalize, int32_t* chosen, float* weights) {
+void choose(const float* logits, int32_t experts, const RouterRule& rule, int32_t* chosen, float* weights) {
   int32_t last = -1;
-  for (int32_t k = 0; k < used; ++k) {
+  for (int32_t k = 0; k < rule.used; ++k) {
     chosen[k] = last = next_best(logits, experts, last);
   }
   float sum = 0.0F;
-  if (renormalize) {
-    for (int32_t k = 0; k < used; ++k) sum += std::exp(logits[chosen[k]] - logits[chosen[0]]);
+  if (rule.renormalize) {
+    for (int32_t k = 0; k < rule.used; ++k) sum += std::exp(logits[chosen[k]] - logits[chosen[0]]);
   } else {
     for (int32_t e = 0; e < experts; ++e) sum += std::exp(logits[e] - logits[chosen[0]]);
   }
-  for (int32_t k = 0; k < used; ++k) weights[k] = std::exp(logits[chosen[k]] - logits[chosen[0]]) / sum;
+  for (int32_t k = 0; k < rule.used; ++k) {
+    weights[k] = std::exp(logits[chosen[k]] - logits[chosen[0]]) / sum * rule.scale;
+  }
 }
 
-void route(Queue /*queue*/, const Routing& routing, Tensor chosen, Tensor logits, bool renormalize) {
+/// Experts of all but the best groups can no longer be chosen.
+void keep_best_groups(float* choice, int32_t experts, const RouterRule& rule) {
+  const int32_t size = experts / rule.groups;
+  float of_groups[32];
+  for (int32_t g = 0; g < rule.groups; ++g) {
+    float first = -INFINITY;
+    float second = -INFINITY;
+    for (int32_t e = g * size; e < (g + 1) * size; ++e) {
+      second = std::max(second, std::min(first, choice[e]));
+      first = std::max(first, choice[e]);
+    }
+    of_groups[g] = rule.group_score == RouterRule::GroupScore::best ? first : first + second;
+  }
+  bool kept[32] = {};
+  int32_t last = -1;
+  for (int32_t n = 0; n < rule.used_groups; ++n) {
+    last = next_best(of_groups, rule.groups, last);
+    kept[last] = true;
+  }
+  for (int32_t e = 0; e < experts; ++e) choice[e] = kept[e / size] ? choice[e] : -INFINITY;
+}
+
+/// The same where experts are not chosen by their logits; `choice` gets what they are chosen by.
+void choose_by_scores(const float* logits, float* choice, const float* bias, int32_t experts, const RouterRule& rule,
+                      int32_t* chosen, float* weights) {
+  const bool sigmoid = rule.score == RouterRule::Score::sigmoid;
+  const float largest = sigmoid ? 0.0F : *std::max_element(logits, logits + experts);
+  float sum = 0.0F;
+  for (int32_t e = 0; e < experts; ++e) sum += std::exp(logits[e] - largest);
+  const auto score = [&](int32_t e) {
+    return sigmoid ? 1.0F / (1.0F + std::exp(-logits[e])) : std::exp(logits[e] - largest) / sum;
+  };
+  for (int32_t e = 0; e < experts; ++e) choice[e] = score(e) + (bias != nullptr ? bias[e] : 0.0F);
+  if (rule.used_groups < rule.groups) keep_best_groups(choice, experts, rule);
+  int32_t last = -1;
+  float total = 1e-20F;  // scores may all be zero
+  for (int32_t k = 0; k < rule.used; ++k) {
+    chosen[k] = last = next_best(choice, experts, last);
+    weights[k] = score(last);
+    total += weights[k];
+  }
+  const float factor = rule.renormalize ? rule.scale / total : rule.scale;
+  for (int32_t k = 0; k < rule.used; ++k) weights[k] *= factor;
+}
+
+void route(Queue /*queue*/, const Routing& routing, Tensor chosen, Tensor choice, Tensor logits, const RouterRule& rule,
+           Tensor bias) {
   const int32_t tokens = logits.dims[0];
   const int32_t experts = logits.dims[1];
   const int32_t used = routing.places.dims[1];
@@ -43,7 +91,13 @@ void route(Queue /*queue*/, const Routing& routing, Tensor chosen, Tensor logits
   for (int32_t e = 0; e <= experts; ++e) starts[e] = 0;
   for (int32_t t = 0; t < tokens; ++t) {
     int32_t* const of_token = chosen.row<int32_t>(t);
-    choose(logits.row<float>(t), experts, used, renormalize, of_token, routing.weights.row<float>(t));
+    float* const weights = routing.weights.row<float>(t);
+    if (choice) {
+      choose_by_scores(logits.row<float>(t), choice.row<float>(t), bias ? bias.as<float>() : nullptr, experts, rule,
+                       of_token, weights);
+    } else {
+      choose(logits.row<float>(t), experts, rule, of_token, weights);
+    }
     for (int32_t k = 0; k < used; ++k) ++starts[of_token[k] + 1];
   }
   for (int32_t e = 0; e < experts; ++e) starts[e + 1] += starts[e];

@@ -20,7 +20,8 @@ void convert(uint8_t* to, const float* from, int32_t head_dim, float factor) {
 
 float inverse(const Tensor& scale, int32_t head) { return scale ? 1.0F / scale.as<float>()[head] : 1.0F; }
 
-/// One token: K goes to column `slot` of [heads, dim, page_tokens], V to row `slot` of [heads, page_tokens, dim].
+/// One token: K goes to column `slot` of [heads, dim, page_tokens], V, if there is one, to row `slot` of
+/// [heads, page_tokens, dim].
 template <typename Element>
 void write_token(std::byte* page, const float* k, const float* v, const PagedKv& kv, int32_t slot) {
   const int64_t head_elements = int64_t{kv.page_tokens} * kv.head_dim;
@@ -31,6 +32,7 @@ void write_token(std::byte* page, const float* k, const float* v, const PagedKv&
     convert(converted, k + int64_t{head} * kv.head_dim, kv.head_dim, inverse(kv.k_scale, head));
     Element* column = keys + head * head_elements + slot;
     for (int32_t i = 0; i < kv.head_dim; ++i) column[int64_t{i} * kv.page_tokens] = converted[i];
+    if (v == nullptr) continue;
     convert(values + head * head_elements + int64_t{slot} * kv.head_dim, v + int64_t{head} * kv.head_dim, kv.head_dim,
             inverse(kv.v_scale, head));
   }
@@ -48,12 +50,13 @@ void write_kv(Queue queue, Tensor k, Tensor v, const PagedKv& kv, const Segments
       const int32_t page = kv.table.row<int32_t>(segments.rows.as<int32_t>()[segment])[position / kv.page_tokens];
       std::byte* memory = kv.pool + page * kv.page_bytes;
       const int32_t slot = position % kv.page_tokens;
+      const float* const values = v ? v.row<float>(token) : nullptr;
       if (kv.dtype == Dtype::f16) {
-        write_token<uint16_t>(memory, k.row<float>(token), v.row<float>(token), kv, slot);
+        write_token<uint16_t>(memory, k.row<float>(token), values, kv, slot);
       } else if (kv.dtype == Dtype::f8) {
-        write_token<uint8_t>(memory, k.row<float>(token), v.row<float>(token), kv, slot);
+        write_token<uint8_t>(memory, k.row<float>(token), values, kv, slot);
       } else {
-        write_token<float>(memory, k.row<float>(token), v.row<float>(token), kv, slot);
+        write_token<float>(memory, k.row<float>(token), values, kv, slot);
       }
     }
   });

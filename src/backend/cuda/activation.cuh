@@ -16,14 +16,18 @@ __device__ __forceinline__ float times_sigmoid(float x, float z) {
   }
 }
 
+/// activation(x) * up
 template <typename T>
-__device__ __forceinline__ float activate(float x, Activation activation) {
-  if (activation == Activation::silu) return times_sigmoid<T>(x, x);
+__device__ __forceinline__ float gated_value(float x, float up, Activation activation) {
+  if (activation == Activation::silu) return times_sigmoid<T>(x, x) * up;
   // x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)) is the tanh form.
   if (activation == Activation::gelu_tanh) {
-    return times_sigmoid<T>(x, x * fmaf(x * x, 0.0713548163F, 1.59576912F));
+    return times_sigmoid<T>(x, x * fmaf(x * x, 0.0713548163F, 1.59576912F)) * up;
   }
-  return x * normcdff(x);
+  if (activation == Activation::gelu_erf) return x * normcdff(x) * up;
+  const float g = x > swiglu_limit ? swiglu_limit : x;
+  const float low = up < -swiglu_limit ? -swiglu_limit : up;
+  return times_sigmoid<T>(g, swiglu_alpha * g) * ((low > swiglu_limit ? swiglu_limit : low) + 1.0F);
 }
 
 }  // namespace quern::cuda

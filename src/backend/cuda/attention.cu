@@ -14,6 +14,7 @@ constexpr int few_tokens = 8;
 
 /// Whether matrix units compute this: 16-bit floats in panels, and 8-bit floats in whole pieces of 16 bytes.
 bool on_matrix_units(const Tensor& q, const PagedKv& kv) {
+  if (kv.latent_dim > 0) return false;
   const bool stored = in_panels(kv.dtype, kv.head_dim) || (kv.dtype == Dtype::f8 && kv.head_dim % 16 == 0);
   return q.dtype != Dtype::f32 && stored && kv.head_dim <= max_dims;
 }
@@ -59,9 +60,9 @@ bool has_prompts(const Tensor& q, const PagedKv& kv, const Segments& segments, i
 }
 
 /// Whether warpgroup instructions do prompts of this kind, where queries are direct.
-bool on_warpgroups(const Queue& queue, const PagedKv& kv) {
+bool on_warpgroups(const Queue& queue, const PagedKv& kv, const AttentionParams& params) {
   static const bool run = prompt_kernels_run();
-  return run && !queue.batch_invariant && kv.dtype != Dtype::f8 &&
+  return run && !queue.batch_invariant && !params.sinks && kv.dtype != Dtype::f8 &&
          (kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256);
 }
 
@@ -71,7 +72,7 @@ void attention_scratch(Queue queue, Tensor q, const PagedKv& kv, const Segments&
   if (!on_matrix_units(q, kv)) return;
   const int64_t slot = tile_rows * (rounded_dims(kv.head_dim) + 2) * sizeof(float);
   bytes = slots_of(queue, q, kv, segments, params.heads) * slot;
-  if (has_prompts(q, kv, segments, params.heads) && on_warpgroups(queue, kv)) {
+  if (has_prompts(q, kv, segments, params.heads) && on_warpgroups(queue, kv, params)) {
     bytes = std::max(bytes, prompt_scratch_bytes(queue, kv.head_dim));
   }
 }
@@ -92,7 +93,7 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
                         .short_rows = prompts ? max_short_rows : std::numeric_limits<int>::max(),
                         .early = q.dims[0] == segments.rows.dims[0],
                         .direct_queries = direct};
-  if (prompts && direct && on_warpgroups(queue, kv)) {
+  if (prompts && direct && on_warpgroups(queue, kv, params)) {
     f16 ? launch_prompts_f16(queue, split) : launch_prompts_bf16(queue, split);
   } else if (prompts && kv.dtype == Dtype::f8) {
     launch_rows_f8(queue, split, dims);

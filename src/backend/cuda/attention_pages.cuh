@@ -39,7 +39,9 @@ struct Pages {
   int page_tokens;
   int kv_heads;
   int head_dim;
+  int value_dim;
   int head_elements;  // of a page, for one kv head
+  bool latent;        // values are the first dims of the keys
   bool panels;
   const float* k_scale;  // of each kv head, or null
   const float* v_scale;
@@ -52,13 +54,15 @@ struct Pages {
         page_tokens(kv.page_tokens),
         kv_heads(kv.heads),
         head_dim(kv.head_dim),
+        value_dim(kv.value_dim()),
         head_elements(kv.page_tokens * kv.head_dim),
+        latent(kv.latent_dim > 0),
         panels(in_panels(kv.dtype, kv.head_dim)),
         k_scale(kv.k_scale ? kv.k_scale.as<float>() : nullptr),
         v_scale(kv.v_scale ? kv.v_scale.as<float>() : nullptr) {}
 
 #ifdef __CUDACC__
-  /// Keys of a head, in the unit that key `key` of a row is in; values lie values_after() elements behind.
+  /// Keys of a head, in the unit that key `key` of a row is in; its values lie values_after() elements behind.
   template <typename T>
   __device__ __forceinline__ T* unit(int page, int head, int key) const {
     const int slot = key % page_tokens / unit_keys * unit_keys;
@@ -67,7 +71,7 @@ struct Pages {
   /// What stored keys and values of a head are multiplied with.
   __device__ __forceinline__ float key_scale(int head) const { return k_scale == nullptr ? 1.0F : k_scale[head]; }
   __device__ __forceinline__ float value_scale(int head) const { return v_scale == nullptr ? 1.0F : v_scale[head]; }
-  __device__ __forceinline__ int64_t values_after() const { return int64_t{kv_heads} * head_elements; }
+  __device__ __forceinline__ int64_t values_after() const { return latent ? 0 : int64_t{kv_heads} * head_elements; }
 #endif
 };
 
@@ -121,7 +125,8 @@ struct AttentionCall {
   int64_t out_stride;
   Dtype activations;
   int heads;
-  int group;  // query heads of a kv head
+  int group;           // query heads of a kv head
+  const float* sinks;  // of each head, or null
 
   AttentionCall(Tensor result, Tensor queries, const PagedKv& kv, const Segments& segments,
                 const AttentionParams& params)
@@ -134,7 +139,8 @@ struct AttentionCall {
         out_stride(result.strides[0]),
         activations(queries.dtype),
         heads(params.heads),
-        group(params.heads / kv.heads) {}
+        group(params.heads / kv.heads),
+        sinks(params.sinks ? params.sinks.as<float>() : nullptr) {}
 };
 
 #ifdef __CUDACC__

@@ -56,7 +56,7 @@ __device__ void add_unit(Sums& sums, const T* keys, const Pages& pages, const Sp
 #pragma unroll
     for (int i = 0; i < lane_dims; ++i) {
       const int dim = i * lanes + threadIdx.x;
-      if (dim < pages.head_dim) {
+      if (dim < pages.value_dim) {
         sums.values.values[i] += factor * to_float(values[unit_offset(pages.panels, pages.head_dim, key, dim)]);
       }
     }
@@ -87,16 +87,20 @@ __global__ void __launch_bounds__(lanes* warps) attend(AttentionCall call) {
         dim < pages.head_dim ? to_float(from[dim]) * (call.sight.scale * pages.key_scale(head / call.group)) : 0.0F;
   }
   Sums sums;
+  if (call.sinks != nullptr) {
+    sums.maximum = call.sinks[head];
+    sums.total = 1.0F;
+  }
   for (int key = first / unit_keys * unit_keys; key < end; key += unit_keys) {
     const T* unit = pages.unit<const T>(table[key / pages.page_tokens], head / call.group, key);
     add_unit(sums, unit, pages, q, max(0, first - key), min(unit_keys, end - key), call.sight.softcap);
   }
   const float factor = sums.total > 0.0F ? pages.value_scale(head / call.group) / sums.total : 0.0F;
-  A* to = static_cast<A*>(call.out) + token * call.out_stride + head * pages.head_dim;
+  A* to = static_cast<A*>(call.out) + token * call.out_stride + head * pages.value_dim;
 #pragma unroll
   for (int i = 0; i < lane_dims; ++i) {
     const int dim = i * lanes + threadIdx.x;
-    if (dim < pages.head_dim) to[dim] = from_float<A>(sums.values.values[i] * factor);
+    if (dim < pages.value_dim) to[dim] = from_float<A>(sums.values.values[i] * factor);
   }
 }
 

@@ -185,7 +185,7 @@ class RowsBlock {
       if (number >= passage.prompt.rows) continue;
       auto* const to = static_cast<uint16_t*>(call_.out) +
                        row_begin(call_, passage.prompt.begin, passage.head, number, call_.out_stride);
-      const float factor = total_[half] > 0.0F ? call_.pages.value_scale(passage.head) / total_[half] : 0.0F;
+      const float factor = last_factor(call_, passage.head, number, maximum_[half], total_[half]);
       for (int i = 0; i < dims / 8; ++i) {
         const int column = i * 8 + threadIdx.x % 4 * 2;
         if (column >= call_.pages.head_dim) continue;

@@ -84,7 +84,7 @@ struct RowPart {
   /// The result of the row: weighted values over the sum of weights.
   __device__ __forceinline__ void write(const AttentionCall& call, const Piece& piece, int row) const {
     const int64_t at = row_begin(call, piece.span.begin, piece.head(), piece.first_row() + row, call.out_stride);
-    const float factor = total > 0.0F ? call.pages.value_scale(piece.head()) / total : 0.0F;
+    const float factor = last_factor(call, piece.head(), piece.first_row() + row, maximum, total);
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       if (column(part) >= call.pages.head_dim) continue;

@@ -113,6 +113,16 @@ __device__ __forceinline__ int64_t row_begin(const AttentionCall& call, int firs
   return token * stride + (kv_head * call.group + row % call.group) * call.pages.head_dim;
 }
 
+/// What the sums of a row are multiplied with at last: one over the sum of its weights, in which its head's sink
+/// counts. The largest score is `maximum`, as a power of two.
+__device__ __forceinline__ float last_factor(const AttentionCall& call, int kv_head, int row, float maximum,
+                                             float total) {
+  if (call.sinks != nullptr) {
+    total += power_of_two(call.sinks[kv_head * call.group + row % call.group] * 1.442695041F - maximum);
+  }
+  return total > 0.0F ? call.pages.value_scale(kv_head) / total : 0.0F;
+}
+
 /// Keys [first, end) that a row sees.
 struct RowSight {
   int first;

@@ -49,6 +49,57 @@ void apply(Queue queue, Tensor x, Tensor y, Function function) {
          x.as<float>(), x.strides[0], y.as<float>(), y.strides[0], dim, pieces, function);
 }
 
+/// `pieces` blocks for each row.
+template <typename T>
+__global__ void __launch_bounds__(threads)
+    gate(T* x, int64_t x_stride, const float* gates, int64_t gate_stride, int dim, int pieces) {
+  allow_next();
+  const int64_t row = blockIdx.x / pieces;
+  const int column = blockIdx.x % pieces * threads + threadIdx.x;
+  wait_for_previous();
+  if (column >= dim) return;
+  const float factor = 1.0F / (1.0F + expf(-gates[row * gate_stride]));
+  x[row * x_stride + column] = from_float<T>(to_float(x[row * x_stride + column]) * factor);
+}
+
+void gate_rows(Queue queue, Tensor x, Tensor gates) {
+  const int pieces = (x.dims[1] + threads - 1) / threads;
+  visit_activation(x.dtype, [&]<typename T>(T) {
+    launch(queue, gate<T>, static_cast<unsigned>(x.dims[0] * pieces), threads, 0, x.as<T>(), x.strides[0],
+           gates.as<float>(), gates.strides[0], x.dims[1], pieces);
+  });
+}
+
+struct Heads {
+  int64_t y_strides[2];
+  int64_t x_strides[2];
+  int64_t values;
+  int heads;
+  int dim;
+};
+
+/// A thread for each value.
+template <typename T>
+__global__ void __launch_bounds__(threads) copy(T* y, const T* x, Heads shape) {
+  allow_next();
+  const int64_t item = int64_t{blockIdx.x} * threads + threadIdx.x;
+  wait_for_previous();
+  if (item >= shape.values) return;
+  const int64_t i = item % shape.dim;
+  const int64_t head = item / shape.dim % shape.heads;
+  const int64_t token = item / shape.dim / shape.heads;
+  y[token * shape.y_strides[0] + head * shape.y_strides[1] + i] =
+      x[token * shape.x_strides[0] + head * shape.x_strides[1] + i];
+}
+
+void copy_heads(Queue queue, Tensor y, Tensor x) {
+  const Heads shape{{y.strides[0], y.strides[1]}, {x.strides[0], x.strides[1]}, x.elements(), x.dims[1], x.dims[2]};
+  visit_activation(x.dtype, [&]<typename T>(T) {
+    launch(queue, copy<T>, static_cast<unsigned>((shape.values + threads - 1) / threads), threads, 0, y.as<T>(),
+           x.as<T>(), shape);
+  });
+}
+
 void add(Queue queue, Tensor x, Tensor y) { apply(queue, x, y, Sum{}); }
 void scale(Queue queue, Tensor x, float factor) { apply(queue, x, x, Scale{factor}); }
 void softcap(Queue queue, Tensor x, float cap) { apply(queue, x, x, Softcap{cap}); }
@@ -56,6 +107,8 @@ void softcap(Queue queue, Tensor x, float cap) { apply(queue, x, x, Softcap{cap}
 const bool add_added = kernels::add.add(DeviceKind::cuda, add);
 const bool scale_added = kernels::scale.add(DeviceKind::cuda, scale);
 const bool softcap_added = kernels::softcap.add(DeviceKind::cuda, softcap);
+const bool gate_added = kernels::gate_rows.add(DeviceKind::cuda, gate_rows);
+const bool copy_added = kernels::copy_heads.add(DeviceKind::cuda, copy_heads);
 
 }  // namespace
 }  // namespace quern::cuda

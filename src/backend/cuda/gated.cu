@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(threads) gate(T* y, const T* gate_up, Rows row
   load_floats(gates, gate_up);
   load_floats(ups, gate_up + rows.hidden);
 #pragma unroll
-  for (int i = 0; i < width; ++i) gates[i] = activate<T>(gates[i], activation) * ups[i];
+  for (int i = 0; i < width; ++i) gates[i] = gated_value<T>(gates[i], ups[i], activation);
   store_floats(y + row * rows.y_stride + first, gates);
 }
 
@@ -47,6 +47,7 @@ void gated(Queue queue, Tensor y, Tensor gate_up, Activation activation) {
       case Activation::silu: return run<T, Activation::silu>(queue, y, gate_up);
       case Activation::gelu_tanh: return run<T, Activation::gelu_tanh>(queue, y, gate_up);
       case Activation::gelu_erf: return run<T, Activation::gelu_erf>(queue, y, gate_up);
+      case Activation::clamped_swiglu: return run<T, Activation::clamped_swiglu>(queue, y, gate_up);
     }
   });
 }

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/moe_choice.cuh"
 #include "backend/cuda/vectors.h"
 
 namespace quern::cuda {
@@ -26,34 +27,8 @@ struct Choice {
   int experts;
   int used;
   bool renormalize;
+  float scale;
 };
-
-/// What a pass over a token's experts found: the best that comes after the last in the order of (logit descending,
-/// number ascending).
-__device__ __forceinline__ int next_best(const float* logits, int experts, int last) {
-  const float limit = last < 0 ? 0.0F : logits[last];
-  float best = -INFINITY;
-  int at = INT_MAX;
-  for (int e = threadIdx.x % 32; e < experts; e += 32) {
-    const float logit = logits[e];
-    const bool is_after = last < 0 || logit < limit || (logit == limit && e > last);
-    if (is_after && (logit > best || (logit == best && e < at))) {
-      best = logit;
-      at = e;
-    }
-  }
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    const float other = __shfl_xor_sync(0xFFFFFFFFU, best, step);
-    const int other_at = __shfl_xor_sync(0xFFFFFFFFU, at, step);
-    if (other > best || (other == best && other_at < at)) {
-      best = other;
-      at = other_at;
-    }
-  }
-  // A logit that is no number has no order: the row's result is none either.
-  return at == INT_MAX ? 0 : at;
-}
 
 /// Up to 256 experts of a token in the registers of a warp, as keys that ascend with logits; 0: none or taken.
 struct Candidates {
@@ -120,7 +95,7 @@ __device__ __forceinline__ void choose_of_token(int* chosen, float* weights, con
     sum = warp_sum(sum);
   }
   __syncwarp();
-  for (int k = lane; k < choice.used; k += 32) weights[k] /= sum;
+  for (int k = lane; k < choice.used; k += 32) weights[k] = weights[k] / sum * choice.scale;
 }
 
 /// A warp for each token.
@@ -220,16 +195,20 @@ __global__ void __launch_bounds__(place_threads) place(Places to, const int* cho
   }
 }
 
-void route(Queue queue, const Routing& routing, Tensor chosen, Tensor logits, bool renormalize) {
-  const Choice choice{logits.dims[0], logits.dims[1], chosen.dims[1], renormalize};
+void route(Queue queue, const Routing& routing, Tensor chosen, Tensor by_scores, Tensor logits, const RouterRule& rule,
+           Tensor bias) {
+  const Choice choice{logits.dims[0], logits.dims[1], rule.used, rule.renormalize, rule.scale};
   const Places to{routing.tokens.as<int>(), routing.starts.as<int>(), routing.places.as<int>()};
   auto* const weights = routing.weights.as<float>();
   const int pairs = choice.tokens * choice.used;
-  if (pairs <= few_pairs) {
+  if (by_scores) {
+    choose_by_scores(queue, chosen, routing.weights, by_scores, logits, rule, bias);
+  } else if (pairs <= few_pairs) {
     return launch(queue, route_few, 1, place_threads, 0, to, weights, logits.as<float>(), logits.strides[0], choice);
+  } else {
+    launch(queue, choose, static_cast<unsigned>((choice.tokens + choose_warps - 1) / choose_warps), 32 * choose_warps,
+           0, chosen.as<int>(), weights, logits.as<float>(), logits.strides[0], choice);
   }
-  launch(queue, choose, static_cast<unsigned>((choice.tokens + choose_warps - 1) / choose_warps), 32 * choose_warps, 0,
-         chosen.as<int>(), weights, logits.as<float>(), logits.strides[0], choice);
   launch(queue, place, static_cast<unsigned>(choice.experts), place_threads, 0, to, chosen.as<int>(), pairs,
          choice.used);
 }

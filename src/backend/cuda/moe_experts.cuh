@@ -174,7 +174,7 @@ __device__ __forceinline__ void write_gated(const ExpertJob& job, int row, int p
       if (factors.bias != nullptr) results[part] += factors.bias[part * hidden + column];
     }
     static_cast<T*>(job.y)[(pair + token) * job.y_stride + column] =
-        from_float<T>(activate<T>(results[0], *job.gated) * results[1]);
+        from_float<T>(gated_value<T>(results[0], results[1], *job.gated));
   }
   __syncthreads();
 }

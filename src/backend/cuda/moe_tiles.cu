@@ -159,7 +159,7 @@ __device__ __forceinline__ void write_tile(const ExpertJob& job, const RowTile<g
         float result = with_factors(sums[m][n][i], factors, column);
         if constexpr (gated) {
           const float up = with_factors(sums[m][n + 2][i], factors, job.parts[1].first_row + row);
-          result = activate<T>(result, *job.gated) * up;
+          result = gated_value<T>(result, up, *job.gated);
         }
         static_cast<T*>(job.y)[pair * job.y_stride + column] = from_float<T>(result);
       }

@@ -51,13 +51,13 @@ bool aligned(const Tensor& x, int64_t values) {
 template <typename To, typename From>
 void write_as(Queue queue, Tensor k, Tensor v, const PagedKv& kv, const Segments& segments) {
   constexpr int wide = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));
-  const bool together = kv.head_dim % wide == 0 && aligned(k, wide) && aligned(v, wide);
+  const bool together = kv.head_dim % wide == 0 && aligned(k, wide) && (!v || aligned(v, wide));
   const int count = together ? wide : 1;
   const int moves = (kv.heads * kv.head_dim + count - 1) / count;
   const auto block = static_cast<unsigned>(std::min(max_threads, (moves + 31) / 32 * 32));
-  const dim3 grid(static_cast<unsigned>(k.dims[0]), 2);
+  const dim3 grid(static_cast<unsigned>(k.dims[0]), v ? 2 : 1);
   launch(queue, together ? write<wide, To, From> : write<1, To, From>, grid, block, 0, Pages(kv), Spans(segments),
-         k.as<From>(), v.as<From>(), k.strides[0], v.strides[0]);
+         k.as<From>(), v ? v.as<From>() : nullptr, k.strides[0], v.strides[0]);
 }
 
 void write_kv(Queue queue, Tensor k, Tensor v, const PagedKv& kv, const Segments& segments) {
