@@ -77,14 +77,13 @@ class Work {
     const DecoderSpec& spec = instance.spec();
     vocabulary_ = static_cast<double>(spec.vocab) * spec.dim;
     for (const LayerSpec& layer : spec.layers) {
-      const auto& attention = std::get<AttentionSpec>(layer.mixer);
-      dense_ += static_cast<double>(spec.dim) * attention.head_dim * (2 * attention.heads + 2 * attention.kv_heads);
-      score_flops_ += 4.0 * attention.heads * attention.head_dim;
+      std::visit([&](const auto& mixer) { add(mixer, spec.dim); }, layer.mixer);
       if (const auto* gated = std::get_if<FfnSpec>(&layer.ffn)) dense_ += 3.0 * spec.dim * gated->hidden;
       if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) {
         dense_ += static_cast<double>(spec.dim) * moe->experts;
         experts_ += 3.0 * spec.dim * moe->hidden * moe->experts;
-        used_ = static_cast<double>(moe->used) / moe->experts;
+        dense_ += 3.0 * spec.dim * moe->shared_hidden;
+        used_ = static_cast<double>(moe->router.used) / moe->experts;
       }
     }
     const double tables = vocabulary_ * (spec.tied ? 1 : 2);  // embedding and output matrix
@@ -119,6 +118,18 @@ class Work {
   }
 
  private:
+  void add(const AttentionSpec& attention, double dim) {
+    dense_ += dim * attention.head_dim * (2 * attention.heads + 2 * attention.kv_heads);
+    score_flops_ += 4.0 * attention.heads * attention.head_dim;
+  }
+  void add(const MlaSpec& mla, double dim) {
+    const double query = mla.heads * (mla.plain_dim + mla.rope.dims);
+    dense_ += mla.q_rank > 0 ? mla.q_rank * (dim + query) : dim * query;
+    dense_ += dim * mla.cached_dim() + 1.0 * mla.kv_rank * mla.heads * (mla.plain_dim + mla.value_dim);
+    dense_ += dim * mla.heads * mla.value_dim;
+    score_flops_ += 2.0 * mla.heads * (mla.cached_dim() + mla.kv_rank);
+  }
+
   // Numbers of weights: that every token meets, of all experts, of the output matrix.
   double dense_ = 0.0, experts_ = 0.0, vocabulary_ = 0.0;
   double used_ = 1.0;                               // part of the experts that a token meets

@@ -39,6 +39,8 @@ int64_t stored_row(int64_t row, int64_t rows, int rope_heads) {
 }
 
 int64_t stored_row_bytes(const Scheme& scheme, int64_t cols) { return cols / scheme.block_values * scheme.block_bytes; }
+/// About as many bytes of a file hold a number of values.
+int64_t stored_bytes(const Scheme& scheme, int64_t values) { return values * scheme.block_bytes / scheme.block_values; }
 
 /// The values of one stored row as floats.
 std::vector<float> decode_row(const Scheme& scheme, const std::byte* stored, int64_t cols) {
@@ -79,6 +81,21 @@ bool is_spare(std::string_view name) {
   return false;
 }
 
+/// Whether a matrix decides where tokens go, or how much of something they get.
+bool is_router(std::string_view name) {
+  for (const std::string_view ending :
+       {".gate.weight", ".router.weight", ".router.layer.weight", ".shared_expert_gate.weight"}) {
+    if (name.ends_with(ending)) return true;
+  }
+  return false;
+}
+
+/// What columns become that are to be rows: floats stay as they are.
+FormatId format_of_columns(FormatId stored) {
+  const bool is_float = stored == FormatId::f32 || stored == FormatId::f16 || stored == FormatId::bf16;
+  return is_float ? stored : FormatId::bf16;
+}
+
 /// The name without what some files put before it: "language_model.model.layers..." -> "model.layers...".
 std::string canonical(std::string_view name) {
   for (const std::string_view prefix : {"model.language_model.", "language_model.model."}) {
@@ -113,41 +130,48 @@ Result<const StoredTensor*> WeightStore::require(const std::string& name) const 
 }
 
 Result<Weight> WeightStore::weight(const std::string& name, int rows, int cols) {
-  if (const auto format = checkpoint_.invented()) return invent(name, *format, 0, rows, cols);
-  ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
-  return add_packing(*tensor, std::array{int64_t{rows}, int64_t{cols}}, 0, rows);
+  return slice({.name = name, .shape = {rows, cols}, .rows = rows, .cols = cols});
 }
 
-Result<Weight> WeightStore::stacked(const std::string& name, int index, std::span<const int64_t> shape, int first_row,
-                                    int rows) {
-  CHECK(shape.size() == 3 && index < shape[0] && first_row + rows <= shape[1]);
+Result<Weight> WeightStore::slice(const WeightSlice& slice) {
+  const int64_t last = (slice.rows - 1) * int64_t{slice.step};
+  int64_t stored_rows = 1;
+  for (size_t axis = 0; axis + 1 < slice.shape.size(); ++axis) stored_rows *= slice.shape[axis];
+  CHECK(slice.first_row + (slice.transposed ? slice.cols : last + 1) <= stored_rows);
+  CHECK(slice.transposed ? slice.first_column + last < slice.shape.back() : slice.cols == slice.shape.back());
   if (const auto format = checkpoint_.invented()) {
-    return invent(name, *format, index * shape[1] + first_row, rows, static_cast<int>(shape[2]));
+    return invent(slice.name, *format, slice.first_row, slice.rows, slice.cols);
   }
-  ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
-  return add_packing(*tensor, shape, index * shape[1] + first_row, rows);
+  return add_packing(slice);
 }
 
-Result<Weight> WeightStore::add_packing(const StoredTensor& tensor, std::span<const int64_t> shape, int64_t first_row,
-                                        int rows) {
-  ASSIGN_OR_RETURN(const Scheme* scheme, check_tensor(checkpoint_, tensor, shape));
-  Packing packing{.tensor = &tensor, .scheme = scheme, .first_row = first_row, .to = {}, .scales = {}};
-  ASSIGN_OR_RETURN(packing.scales, StoredScales::find(checkpoint_, tensor));
-  packing.quantized = to_quantize(canonical(tensor.name), scheme->format, shape.back());
-  packing.to.format = packing.scales.in_blocks() ? FormatId::f8_block
-                      : packing.quantized        ? FormatId::f8
-                                                 : scheme->format;
-  packing.to.rows = rows;
-  packing.to.cols = static_cast<int32_t>(shape.back());
-  asked_.insert(&tensor);
+Result<Weight> WeightStore::add_packing(const WeightSlice& slice) {
+  ASSIGN_OR_RETURN(const StoredTensor* tensor, require(slice.name));
+  ASSIGN_OR_RETURN(const Scheme* scheme, check_tensor(checkpoint_, *tensor, slice.shape));
+  Packing packing{.tensor = tensor, .scheme = scheme, .first_row = slice.first_row, .to = {}, .scales = {}};
+  ASSIGN_OR_RETURN(packing.scales, StoredScales::find(checkpoint_, *tensor));
+  packing.step = slice.step;
+  packing.first_column = slice.first_column;
+  packing.transposed = slice.transposed;
+  packing.quantized = !slice.transposed && to_quantize(canonical(tensor->name), scheme->format, slice.cols);
+  packing.to.format = slice.transposed             ? format_of_columns(scheme->format)
+                      : packing.scales.in_blocks() ? FormatId::f8_block
+                      : packing.quantized          ? FormatId::f8
+                                                   : scheme->format;
+  packing.to.rows = slice.rows;
+  packing.to.cols = slice.cols;
+  if (slice.cols % format_info(packing.to.format).group != 0) {
+    return Error{fmt::format("{}: tensor \"{}\" would give rows of {} values, expected a multiple of {}",
+                             checkpoint_.path(), tensor->name, slice.cols, format_info(packing.to.format).group)};
+  }
+  asked_.insert(tensor);
   if (packing.scales) asked_.insert(packing.scales.tensor());
   return add_packed(packing);
 }
 
 bool WeightStore::to_quantize(std::string_view name, FormatId format, int64_t cols) const {
   const bool is_float = format == FormatId::f32 || format == FormatId::f16 || format == FormatId::bf16;
-  return quantize_ == Quantize::fp8 && is_float && cols % F8::group == 0 && layer_of(name) >= 0 &&
-         !name.ends_with(".gate.weight");
+  return quantize_ == Quantize::fp8 && is_float && cols % F8::group == 0 && layer_of(name) >= 0 && !is_router(name);
 }
 
 Weight WeightStore::invent(std::string_view name, FormatId format, int64_t first_row, int rows, int cols) {
@@ -228,6 +252,32 @@ Result<Tensor> WeightStore::vectors(std::span<const NamedRows> parts, float offs
   return all;
 }
 
+Result<Tensor> WeightStore::vector_slices(std::span<const VectorSlice> parts) {
+  int32_t size = 0;
+  for (const VectorSlice& part : parts) size += part.size;
+  const Tensor all = Tensor::dense(take(int64_t{size} * dtype_bytes(Dtype::f32)), Dtype::f32, size);
+  std::byte* to = all.data;
+  for (const VectorSlice& part : parts) {
+    CHECK(part.row < part.rows && part.first + (part.size - 1) * part.step < part.cols);
+    Vector vector{.tensor = nullptr, .scheme = nullptr, .offset = 0, .size = part.size, .stored = part.size, .to = to};
+    if (!checkpoint_.invented()) {
+      ASSIGN_OR_RETURN(vector.tensor, require(part.name));
+      const std::array<int64_t, 2> shape{part.rows, part.cols};
+      ASSIGN_OR_RETURN(vector.scheme, check_tensor(checkpoint_, *vector.tensor, shape));
+      if (vector.scheme->block_values != 1) {
+        return Error{fmt::format("{}: tensor \"{}\" has type {}, expected floats", checkpoint_.path(),
+                                 vector.tensor->name, vector.tensor->type)};
+      }
+      vector.first = part.row * part.cols + part.first;
+      vector.step = part.step;
+      asked_.insert(vector.tensor);
+    }
+    vectors_.push_back(vector);
+    to += int64_t{part.size} * dtype_bytes(Dtype::f32);
+  }
+  return all;
+}
+
 Tensor WeightStore::constants(std::span<const float> values) {
   std::byte* to = take(static_cast<int64_t>(values.size_bytes()));
   constants_.push_back({{values.begin(), values.end()}, to});
@@ -259,7 +309,7 @@ Status WeightStore::check_all_used(int layers, std::string_view architecture) co
 std::vector<WeightStore::Task> WeightStore::tasks() const {
   std::vector<Task> all;
   for (const Packing& packing : packings_) {
-    const int64_t row_bytes = packing.scheme != nullptr ? stored_row_bytes(*packing.scheme, packing.to.cols)
+    const int64_t row_bytes = packing.scheme != nullptr ? stored_bytes(*packing.scheme, packing.to.cols)
                                                         : int64_t{packing.to.cols} * dtype_bytes(Dtype::f16);
     const int64_t panel = panel_rows(device_, packing.to.format);
     const int64_t panels = std::max<int64_t>(1, task_bytes / std::max<int64_t>(1, row_bytes * panel));
@@ -289,10 +339,12 @@ void WeightStore::fill_vectors(Device& device) const {
       send(vector.to, std::vector<float>(static_cast<size_t>(vector.size), vector.offset));
       continue;
     }
-    const std::vector<float> stored = decode_row(*vector.scheme, vector.tensor->bytes.data(), vector.stored);
+    const std::byte* const first = vector.tensor->bytes.data() + stored_bytes(*vector.scheme, vector.first);
+    const int64_t count = (vector.stored - 1) * int64_t{vector.step} + 1;
+    const std::vector<float> stored = decode_row(*vector.scheme, first, count);
     std::vector<float> values(static_cast<size_t>(vector.size), stored[0]);
     for (int64_t i = 0; i < vector.stored && vector.stored > 1; ++i) {
-      const int64_t from = stored_row(i, vector.size, vector.tensor->rope_heads);
+      const int64_t from = stored_row(i, vector.size, vector.tensor->rope_heads) * vector.step;
       values[static_cast<size_t>(i)] = stored[static_cast<size_t>(from)] + vector.offset;
     }
     send(vector.to, values);
@@ -358,10 +410,43 @@ void WeightStore::read_rows(const Task& task, Scratch& scratch) const {
   scratch.data.resize(std::max(scratch.data.size(), static_cast<size_t>(task.rows * data_bytes)));
   scratch.scales.resize(std::max(scratch.scales.size(), static_cast<size_t>(task.rows * scale_bytes)));
   scratch.row_scales.assign(static_cast<size_t>(task.rows), 1.0F);
+  if (packing.transposed && packing.tensor != nullptr) return read_columns(task, scratch);
   for (int32_t i = 0; i < task.rows; ++i) {
     scratch.row_scales[static_cast<size_t>(i)] = read_row(
         packing, task.first_row + i, scratch.data.data() + i * data_bytes, scratch.scales.data() + i * scale_bytes);
   }
+}
+
+void WeightStore::read_columns(const Task& task, Scratch& scratch) const {
+  const Packing& packing = *task.packing;
+  const Scheme& scheme = *packing.scheme;
+  const int64_t cols = packing.to.cols;
+  const int64_t stored_cols = packing.tensor->shape.back();
+  // Only what these rows need, where the file's values can be read one by one.
+  const bool single = scheme.block_values == 1;
+  const int64_t first = packing.first_column + task.first_row * packing.step;
+  const int64_t begin = single ? first : 0;
+  const int64_t end = single ? first + (task.rows - 1) * packing.step + 1 : stored_cols;
+  std::vector<float> values(static_cast<size_t>(task.rows * cols));
+  for (int64_t c = 0; c < cols; ++c) {
+    const int64_t row = packing.first_row + c;
+    const std::byte* const bytes = packing.tensor->bytes.data() + row * stored_row_bytes(scheme, stored_cols);
+    const std::vector<float> stored = decode_row(scheme, bytes + stored_bytes(scheme, begin), end - begin);
+    for (int32_t r = 0; r < task.rows; ++r) {
+      const int64_t column = first + r * packing.step;
+      const float scale = packing.scales ? packing.scales.at(row, column / StoredScales::block) : 1.0F;
+      values[static_cast<size_t>(r * cols + c)] = stored[static_cast<size_t>(column - begin)] * scale;
+    }
+  }
+  visit_format(packing.to.format, [&]<typename Format>(Format) {
+    std::byte* data = scratch.data.data();
+    std::byte* scales = scratch.scales.data();
+    for (size_t at = 0; at < values.size(); at += Format::group) {
+      Format::encode(values.data() + at, data, scales);
+      data += Format::data_bytes;
+      scales += Format::scale_bytes;
+    }
+  });
 }
 
 float WeightStore::read_row(const Packing& packing, int32_t row, std::byte* data, std::byte* scales) const {
@@ -375,7 +460,8 @@ float WeightStore::read_row(const Packing& packing, int32_t row, std::byte* data
     std::memcpy(scales, pool.scales.data() + static_cast<size_t>(from) * scale_bytes, scale_bytes);
     return packing.quantized ? pool_scale : 1.0F;
   }
-  const int64_t stored = packing.first_row + stored_row(row, packing.to.rows, packing.tensor->rope_heads);
+  const int64_t stored =
+      packing.first_row + packing.step * stored_row(row, packing.to.rows, packing.tensor->rope_heads);
   const std::byte* const bytes = packing.tensor->bytes.data() + stored * stored_row_bytes(*packing.scheme, cols);
   if (packing.quantized) return quantize_row(decode_row(*packing.scheme, bytes, cols), data);
   packing.scheme->convert_row(bytes, cols, data, scales);
@@ -408,10 +494,17 @@ void WeightStore::pack(Device& device, const Task& task, Scratch& scratch) const
                   reinterpret_cast<const std::byte*>(scratch.row_scales.data()),
                   int64_t{task.rows} * dtype_bytes(Dtype::f32));
   }
-  if (packing.tensor == nullptr) return;
+  drop(task);
+}
+
+void WeightStore::drop(const Task& task) const {
+  const Packing& packing = *task.packing;
+  if (packing.tensor == nullptr || packing.transposed) return;
   const int64_t row_bytes = stored_row_bytes(*packing.scheme, packing.to.cols);
-  const int64_t first = (packing.first_row + task.first_row) * row_bytes;
-  checkpoint_.drop(packing.tensor->bytes.subspan(static_cast<size_t>(first), static_cast<size_t>(task.stored_bytes)));
+  const int64_t rows = (task.rows - 1) * packing.step + 1;
+  const int64_t first = packing.first_row + task.first_row * packing.step;
+  checkpoint_.drop(
+      packing.tensor->bytes.subspan(static_cast<size_t>(first * row_bytes), static_cast<size_t>(rows * row_bytes)));
 }
 
 }  // namespace quern

@@ -33,9 +33,9 @@ class WeightStore final : public Weights {
 
   bool has(std::string_view name) const override { return find(name) != nullptr; }
   Result<Weight> weight(const std::string& name, int rows, int cols) override;
-  Result<Weight> stacked(const std::string& name, int index, std::span<const int64_t> shape, int first_row,
-                         int rows) override;
+  Result<Weight> slice(const WeightSlice& slice) override;
   Result<Tensor> vectors(std::span<const NamedRows> parts, float offset) override;
+  Result<Tensor> vector_slices(std::span<const VectorSlice> parts) override;
   Tensor scales(std::span<const Weight> parts) override;
   Result<Tensor> spread(const std::string& name, int size) override;
   Tensor constants(std::span<const float> values) override;
@@ -56,10 +56,13 @@ class WeightStore final : public Weights {
     int64_t first_row;
     Weight to;
     StoredScales scales;
+    int64_t step = 1;                 // between rows: stored rows, or columns of a transposed one
+    int64_t first_column = 0;         // of a transposed one
+    bool transposed = false;          // row i is stored column first_column + i * step of rows from first_row on
     bool quantized = false;           // here, from floats
     std::byte* row_scales = nullptr;  // [rows] f32, where they go
 
-    bool has_row_scales() const { return quantized || (scales && !scales.in_blocks()); }
+    bool has_row_scales() const { return quantized || (scales && !scales.in_blocks() && !transposed); }
   };
   struct Vector {
     const StoredTensor* tensor;  // null: invented, all of them `offset`
@@ -68,6 +71,8 @@ class WeightStore final : public Weights {
     int32_t size;
     int32_t stored;  // as many are in the file: all, or one for all
     std::byte* to;
+    int32_t first = 0;  // of the stored numbers, of which every `step`th is meant
+    int32_t step = 1;
   };
   struct Constant {
     std::vector<float> values;
@@ -89,7 +94,7 @@ class WeightStore final : public Weights {
 
   const StoredTensor* find(std::string_view name) const;
   Result<const StoredTensor*> require(const std::string& name) const;
-  Result<Weight> add_packing(const StoredTensor& tensor, std::span<const int64_t> shape, int64_t first_row, int rows);
+  Result<Weight> add_packing(const WeightSlice& slice);
   /// Whether a matrix in this format becomes 8-bit floats.
   bool to_quantize(std::string_view name, FormatId format, int64_t cols) const;
   std::byte* take(int64_t bytes);
@@ -113,9 +118,13 @@ class WeightStore final : public Weights {
   void make_pools();
   void fill_vectors(Device& device) const;
   void read_rows(const Task& task, Scratch& scratch) const;
+  /// The same of a transposed packing.
+  void read_columns(const Task& task, Scratch& scratch) const;
   /// The planes of row `row` of a packing; returns its scale.
   float read_row(const Packing& packing, int32_t row, std::byte* data, std::byte* scales) const;
   void pack(Device& device, const Task& task, Scratch& scratch) const;
+  /// The file's pages of a task are not read again.
+  void drop(const Task& task) const;
 
   const Checkpoint& checkpoint_;
   DeviceKind device_;

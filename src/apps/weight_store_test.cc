@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -236,6 +237,85 @@ TEST(WeightStore, SpreadsScalesOfCachesOverHeads) {
   EXPECT_EQ(std::vector<float>(k.as<float>(), k.as<float>() + 3), (std::vector<float>{0.5F, 0.5F, 0.5F}));
   EXPECT_EQ(std::vector<float>(v.as<float>(), v.as<float>() + 3), (std::vector<float>{1.0F, 2.0F, 3.0F}));
   EXPECT_FALSE(store.weights().spread(layer + "v_scale", 4).ok());
+}
+
+/// What the rows of a slice are, by what the file holds.
+void expect_slice(const Checkpoint& checkpoint, const WeightSlice& slice, const std::function<double(int, int)>& at) {
+  Store store(checkpoint);
+  const Matrix matrix = store.weights().matrix_of({&slice, 1}).value();
+  const std::vector<float> x = random_values(slice.cols, 9);
+
+  const std::vector<float> y = store.multiply(matrix, x);
+
+  for (int row = 0; row < slice.rows; ++row) {
+    double expected = 0;
+    for (int col = 0; col < slice.cols; ++col) expected += at(row, col) * double{x[static_cast<size_t>(col)]};
+    EXPECT_NEAR(double{y[static_cast<size_t>(row)]}, expected, 4e-3 * (1 + std::fabs(expected))) << row;
+  }
+}
+
+TEST(WeightStore, EverySecondRowOfAStack) {
+  TensorsInMemory checkpoint;
+  const std::vector<float> values = random_values(3 * 10 * 16, 1);
+  checkpoint.add_floats("model.layers.0.stack", {3, 10, 16}, values);
+
+  expect_slice(
+      checkpoint,
+      {.name = "model.layers.0.stack", .shape = {3, 10, 16}, .first_row = 21, .rows = 5, .cols = 16, .step = 2},
+      [&](int row, int col) { return double{values[static_cast<size_t>((21 + 2 * row) * 16 + col)]}; });
+}
+
+TEST(WeightStore, EverySecondColumnOfAStackAsRows) {
+  TensorsInMemory checkpoint;
+  const std::vector<float> values = random_values(3 * 16 * 10, 1);
+  checkpoint.add_floats("model.layers.0.stack", {3, 16, 10}, values);
+
+  expect_slice(checkpoint,
+               {.name = "model.layers.0.stack",
+                .shape = {3, 16, 10},
+                .first_row = 32,
+                .rows = 5,
+                .cols = 16,
+                .step = 2,
+                .transposed = true,
+                .first_column = 1},
+               [&](int row, int col) { return double{values[static_cast<size_t>((32 + col) * 10 + 1 + 2 * row)]}; });
+}
+
+TEST(WeightStore, ColumnsOfEightBitFloatsInBlocksAsRows) {
+  TensorsInMemory checkpoint;
+  std::vector<float> values;
+  checkpoint.add(layer + "kv_b_proj.weight", "F8_E4M3", {256, cols}, random_f8(256 * cols, 3, values));
+  const std::vector<float> scales = {0.01F, 0.03F, 0.02F, 0.05F};
+  checkpoint.add_floats(layer + "kv_b_proj.weight_scale_inv", {2, 2}, scales);
+
+  expect_slice(checkpoint,
+               {.name = layer + "kv_b_proj.weight",
+                .shape = {256, cols},
+                .first_row = 120,
+                .rows = cols,
+                .cols = 32,
+                .transposed = true},
+               [&](int row, int col) {
+                 const int stored = 120 + col;
+                 return double{values[static_cast<size_t>(stored * cols + row)]} *
+                        double{scales[static_cast<size_t>(stored / 128 * 2 + row / 128)]};
+               });
+}
+
+TEST(WeightStore, PartsOfAStackOfBiases) {
+  TensorsInMemory checkpoint;
+  checkpoint.add_floats("model.layers.0.bias", {2, 6}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  Store store(checkpoint);
+  VectorSlice even{.name = "model.layers.0.bias", .rows = 2, .cols = 6, .row = 1, .size = 3, .step = 2};
+  VectorSlice odd = even;
+  odd.first = 1;
+
+  const Tensor both = store.weights().vector_slices(std::array{even, odd}).value();
+  const auto device = make_device(DeviceKind::cpu, {.threads = 1}).value();
+  store.weights().fill(*device, 1, nullptr);
+
+  EXPECT_THAT(std::vector<float>(both.as<float>(), both.as<float>() + 6), ::testing::ElementsAre(6, 8, 10, 7, 9, 11));
 }
 
 }  // namespace

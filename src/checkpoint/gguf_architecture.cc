@@ -33,6 +33,11 @@ constexpr GgufName layer_names[] = {
     {"ffn_gate_exps", "mlp.experts.gate_proj"},
     {"ffn_up_exps", "mlp.experts.up_proj"},
     {"ffn_down_exps", "mlp.experts.down_proj"},
+    {"exp_probs_b", "mlp.gate.e_score_correction"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
 };
 
 std::string_view lookup(std::span<const GgufName> names, std::string_view gguf) {

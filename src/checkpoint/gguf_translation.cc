@@ -185,6 +185,20 @@ Status GgufTranslation::copy_number(std::string_view key_name, std::string_view 
   return {};
 }
 
+Status GgufTranslation::copy_size(std::string_view key_name, std::string_view name, int64_t most) {
+  ASSIGN_OR_RETURN(const auto value, size(key_name, most));
+  if (value) config_.set(name, *value);
+  return {};
+}
+
+void GgufTranslation::change_rope_scaling(std::initializer_list<std::pair<std::string_view, Json>> changes) {
+  const Json* scaling = config_.find("rope_scaling");
+  if (scaling == nullptr) return;
+  Json changed = *scaling;
+  for (const auto& [name, value] : changes) changed.set(name, value);
+  config_.set("rope_scaling", std::move(changed));
+}
+
 /// One number: every so many layers, one is full. A list: whether a layer has a window.
 Status GgufTranslation::windows(int64_t period) {
   ASSIGN_OR_RETURN(const auto window, size("attention.sliding_window", int64_t{1} << 27));

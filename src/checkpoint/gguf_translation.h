@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +29,12 @@ class GgufTranslation {
   /// The embedding tells the vocabulary's size; the key and the token list count when there is none.
   Status vocabulary();
   Status rope();
+  /// What heads() and rope() do, of attention over latents.
+  Status latent_heads();
+  /// Number, use and size of experts.
+  Status experts();
+  /// And what DeepSeek's routing adds: dense layers, shared experts, groups and the factor on weights.
+  Status deepseek_routing();
   /// Refuses experts, and asks for the size of the ffn.
   Status dense_ffn();
   /// "layer_types" of a model whose layers have windows: the file's pattern, or that every `period`-th is full.
@@ -43,10 +50,14 @@ class GgufTranslation {
   Result<std::optional<double>> positive(std::string_view name) const;
   /// The numbers of a tensor of one rotary pair each: what its frequency is divided by.
   Result<Json::Array> rope_factors(std::string_view tensor_name, int64_t pairs) const;
+  /// Copies a whole number in [1, most], when there is one, to `name`.
+  Status copy_size(std::string_view key_name, std::string_view name, int64_t most);
   bool has_tensor(std::string_view name) const { return gguf_.find_tensor(name) != nullptr; }
 
   const Gguf& gguf() const { return gguf_; }
   Json& config() { return config_; }
+  /// Changes keys of "rope_scaling", if the rope is scaled.
+  void change_rope_scaling(std::initializer_list<std::pair<std::string_view, Json>> changes);
   int64_t layers() const { return layers_; }
   int64_t hidden() const { return hidden_; }
   int64_t attention_heads() const { return heads_; }

@@ -91,7 +91,7 @@ Result<Decoder> Decoder::build(const DecoderSpec& spec, Weights& weights) {
 
   std::vector<RopeSpec> ropes;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const RopeSpec& rope = std::get<AttentionSpec>(spec.layers[i].mixer).rope;
+    const RopeSpec& rope = rope_of(spec.layers[i].mixer);
     const auto known = std::find(ropes.begin(), ropes.end(), rope);
     const auto index = static_cast<int>(known - ropes.begin());
     if (known == ropes.end()) ropes.push_back(rope);

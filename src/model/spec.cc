@@ -14,6 +14,7 @@ const char* name(Activation activation) {
     case Activation::silu: return "silu";
     case Activation::gelu_tanh: return "gelu_tanh";
     case Activation::gelu_erf: return "gelu_erf";
+    case Activation::clamped_swiglu: return "clamped_swiglu";
   }
   return "?";
 }
@@ -35,6 +36,7 @@ std::string text(const AttentionSpec& spec) {
   if (spec.output_bias) out += ", output bias";
   if (spec.qk_norm) out += ", qk norm";
   if (!spec.causal) out += ", both ways";
+  if (spec.sinks) out += ", sinks";
   return out + ", " + text(spec.rope);
 }
 
@@ -42,9 +44,34 @@ std::string text(const FfnSpec& spec) {
   return fmt::format("ffn {} {}{}", spec.hidden, name(spec.activation), spec.bias ? ", bias" : "");
 }
 
+std::string text(const MlaSpec& spec) {
+  std::string out = fmt::format("latent attention {} heads of {} + {}, values of {}, rank {}, scale {:.6g}", spec.heads,
+                                spec.plain_dim, spec.rope.dims, spec.value_dim, spec.kv_rank, spec.scale);
+  if (spec.q_rank > 0) out += fmt::format(", query rank {}", spec.q_rank);
+  if (spec.bias) out += ", bias";
+  return out + ", " + text(spec.rope);
+}
+
+std::string text(const RouterRule& rule) {
+  std::string out;
+  if (rule.score == RouterRule::Score::sigmoid) out += ", sigmoid";
+  if (rule.used_groups < rule.groups) {
+    out += fmt::format(", {} of {} groups by their {}", rule.used_groups, rule.groups,
+                       rule.group_score == RouterRule::GroupScore::best ? "best" : "best two");
+  }
+  if (rule.renormalize) out += ", renormalized";
+  if (rule.scale != 1.0F) out += fmt::format(", x {:g}", rule.scale);
+  return out;
+}
+
 std::string text(const MoeSpec& spec) {
-  return fmt::format("moe {} of {} experts of {} {}{}", spec.used, spec.experts, spec.hidden, name(spec.activation),
-                     spec.renormalize ? ", renormalized" : "");
+  std::string out = fmt::format("moe {} of {} experts of {} {}{}", spec.router.used, spec.experts, spec.hidden,
+                                name(spec.activation), text(spec.router));
+  if (spec.router_bias) out += ", router bias";
+  if (spec.choice_bias) out += ", choice bias";
+  if (spec.bias) out += ", bias";
+  if (spec.shared_hidden > 0) out += fmt::format(", {} shared{}", spec.shared_hidden, spec.shared_gate ? " gated" : "");
+  return out;
 }
 
 std::string text(const LayerSpec& layer) {
@@ -78,6 +105,14 @@ std::string equal_layers(const std::vector<LayerSpec>& layers, size_t first) {
   return out;
 }
 
+/// How long a layer keeps its tokens (0: always) and how many values of each.
+struct Cached {
+  int window = 0;
+  int values = 0;
+};
+Cached cached(const AttentionSpec& spec) { return {spec.window, 2 * spec.kv_heads * spec.head_dim}; }
+Cached cached(const MlaSpec& spec) { return {0, spec.cached_dim()}; }
+
 /// Layers of one kind have pages of equal size and life.
 struct Kind {
   int window = 0;
@@ -88,12 +123,12 @@ struct Kind {
 std::vector<Kind> kinds_of(const DecoderSpec& spec, int page_tokens, int element_bytes) {
   std::vector<Kind> kinds;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const auto& attention = std::get<AttentionSpec>(spec.layers[i].mixer);
-    const int64_t bytes = int64_t{2} * attention.kv_heads * page_tokens * attention.head_dim * element_bytes;
+    const Cached layer = std::visit([](const auto& mixer) { return cached(mixer); }, spec.layers[i].mixer);
+    const int64_t bytes = int64_t{layer.values} * page_tokens * element_bytes;
     auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& known) {
-      return known.window == attention.window && known.layer_bytes == bytes;
+      return known.window == layer.window && known.layer_bytes == bytes;
     });
-    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), Kind{attention.window, bytes, {}});
+    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), Kind{layer.window, bytes, {}});
     kind->layers.push_back(static_cast<int>(i));
   }
   // Full attention first: group 0 is then the one that keeps every token.
@@ -127,6 +162,10 @@ size_t layers_per_group(const std::vector<Kind>& kinds, size_t layers) {
 }
 
 }  // namespace
+
+const RopeSpec& rope_of(const Mixer& mixer) {
+  return std::visit([](const auto& spec) -> const RopeSpec& { return spec.rope; }, mixer);
+}
 
 std::string describe(const DecoderSpec& spec) {
   std::string out = fmt::format("{}: {} layers, dim {}, vocabulary {}, {} positions\n", spec.architecture,

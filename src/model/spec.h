@@ -9,6 +9,7 @@
 
 #include "model/pooler_spec.h"
 #include "ops/gated.h"
+#include "ops/moe.h"
 
 namespace quern {
 
@@ -33,10 +34,32 @@ struct AttentionSpec {
   bool output_bias = false;
   bool qk_norm = false;  // RMS over head_dim with one weight, before rope
   bool causal = true;    // false: later tokens are seen too, with a window those less than `window` away
+  bool sinks = false;    // a score for each head that takes part in the softmax and has no value
   RopeSpec rope;
 
   bool operator==(const AttentionSpec&) const = default;
 };
+
+/// Attention over a compressed latent of each token, from which keys and values of all heads are made (MLA). A query
+/// head has dims that are not rotated, then those that are; all heads share one rotated key.
+struct MlaSpec {
+  int heads = 0;
+  int q_rank = 0;  // size that queries are made from; 0: from the hidden state
+  int kv_rank = 0;
+  int plain_dim = 0;  // of a query head, not rotated
+  int value_dim = 0;  // of a head
+  float scale = 0.0F;
+  bool bias = false;  // of the projections to and from the hidden state, but for queries without a rank
+  RopeSpec rope;
+
+  /// Of a cached token: the latent, then the rotated key.
+  int cached_dim() const { return kv_rank + rope.dims; }
+  bool operator==(const MlaSpec&) const = default;
+};
+
+using Mixer = std::variant<AttentionSpec, MlaSpec>;
+/// The rope of a mixer.
+const RopeSpec& rope_of(const Mixer& mixer);
 
 struct FfnSpec {
   int hidden = 0;
@@ -46,19 +69,25 @@ struct FfnSpec {
   bool operator==(const FfnSpec&) const = default;
 };
 
-/// Routed experts: softmax over all, the best `used`, weights renormalized when said.
+/// Routed experts, and perhaps a feed-forward part beside them that every token goes through.
 struct MoeSpec {
   int experts = 0;
-  int used = 0;
   int hidden = 0;
-  bool renormalize = false;
+  RouterRule router;
+  bool router_bias = false;  // added to logits
+  bool choice_bias = false;  // added to scores where experts are chosen
   Activation activation = Activation::silu;
+  bool bias = false;         // of the experts
+  bool alternating = false;  // files have gate and up in turn where they keep them in one tensor
+  bool transposed = false;   // files have a column for each output where they stack floats of gate and up
+  int shared_hidden = 0;     // 0: nothing beside the experts
+  bool shared_gate = false;  // what is beside them is multiplied with a sigmoid for each token
 
   bool operator==(const MoeSpec&) const = default;
 };
 
 struct LayerSpec {
-  std::variant<AttentionSpec> mixer;
+  Mixer mixer;
   std::variant<FfnSpec, MoeSpec> ffn;
   bool post_norms = false;  // norms after mixer and ffn too, before the residual is added
 

@@ -70,5 +70,19 @@ TEST(KvLayout, LessThanOnePlaceIn25IsLeftEmpty) {
   }
 }
 
+TEST(KvLayout, LatentsTakeOneRankAndOneRotatedKeyForEachToken) {
+  MlaSpec mla;  // DeepSeek V3
+  mla.heads = 128;
+  mla.kv_rank = 512;
+  mla.rope.dims = 64;
+  DecoderSpec spec;
+  spec.layers.assign(61, {mla, FfnSpec{}, false});
+
+  const KvLayout layout = kv_layout(spec, 2);
+
+  ASSERT_EQ(layout.groups.size(), 1U);
+  EXPECT_EQ(layout.page_bytes / layout.page_tokens, 61 * (512 + 64) * 2);
+}
+
 }  // namespace
 }  // namespace quern

@@ -33,6 +33,19 @@ struct KvCache {
   KvLayout layout;
   std::vector<Tensor> tables;  // per group: [rows, max pages of a row] i32
   Dtype dtype = Dtype::f16;
+
+  /// The pages of a layer; what is in them is for its mixer to say.
+  PagedKv layer(int index) const {
+    const KvLayout::Place& place = layout.layers[static_cast<size_t>(index)];
+    PagedKv kv;
+    kv.pool = pool;
+    kv.page_bytes = layout.page_bytes;
+    kv.layer_offset = place.offset;
+    kv.table = tables[static_cast<size_t>(place.group)];
+    kv.page_tokens = layout.page_tokens;
+    kv.dtype = dtype;
+    return kv;
+  }
 };
 
 /// Ropes of different frequencies that one model may have.

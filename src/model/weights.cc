@@ -22,4 +22,17 @@ Result<Matrix> Weights::matrix(std::initializer_list<NamedRows> parts, int cols,
   return matrix;
 }
 
+Result<Matrix> Weights::matrix_of(std::span<const WeightSlice> slices) {
+  CHECK(slices.size() <= std::size(Matrix{}.parts));
+  Matrix matrix;
+  matrix.cols = slices.front().cols;
+  for (const WeightSlice& part : slices) {
+    ASSIGN_OR_RETURN(matrix.parts[matrix.count], slice(part));
+    matrix.rows += part.rows;
+    ++matrix.count;
+  }
+  matrix.scale = scales({matrix.parts, static_cast<size_t>(matrix.count)});
+  return matrix;
+}
+
 }  // namespace quern

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "ops/linear.h"
@@ -19,6 +20,30 @@ struct NamedRows {
   int rows = 0;
 };
 
+/// A part of a stored matrix, or of a stack of them, that becomes a matrix of its own.
+struct WeightSlice {
+  std::string name;
+  std::vector<int64_t> shape;  // of the stored tensor, outermost first; its rows are counted over all outer axes
+  int64_t first_row = 0;
+  int rows = 0;  // of the slice
+  int cols = 0;
+  int step = 1;  // from one row of the slice to the next: stored rows or, transposed, columns
+  bool transposed =
+      false;  // a row of the slice is a stored column, from `first_column` on; its columns are stored rows
+  int first_column = 0;
+};
+
+/// Numbers [first + i * step] of row `row` of a stored matrix [rows, cols].
+struct VectorSlice {
+  std::string name;
+  int rows = 0;
+  int cols = 0;
+  int row = 0;
+  int size = 0;
+  int first = 0;
+  int step = 1;
+};
+
 class Weights {
  public:
   virtual ~Weights() = default;
@@ -26,11 +51,11 @@ class Weights {
   virtual bool has(std::string_view name) const = 0;
   /// One tensor [rows, cols] in packed layout.
   virtual Result<Weight> weight(const std::string& name, int rows, int cols) = 0;
-  /// Slice `index` of a stack [count, rows, cols] (experts stored as one tensor), rows [first_row, first_row + rows).
-  virtual Result<Weight> stacked(const std::string& name, int index, std::span<const int64_t> shape, int first_row,
-                                 int rows) = 0;
+  virtual Result<Weight> slice(const WeightSlice& slice) = 0;
   /// Vectors as f32, one after the other, `offset` added to every element.
   virtual Result<Tensor> vectors(std::span<const NamedRows> parts, float offset) = 0;
+  /// Parts of matrices as f32, one after the other.
+  virtual Result<Tensor> vector_slices(std::span<const VectorSlice> parts) = 0;
   /// What products with the rows of these weights, as they were given out before, are multiplied with: [rows of all]
   /// f32, or none.
   virtual Tensor scales(std::span<const Weight> parts) = 0;
@@ -45,6 +70,8 @@ class Weights {
   }
   /// The linear layers of these names (without ".weight"), stacked by rows, with their biases when said.
   Result<Matrix> matrix(std::initializer_list<NamedRows> parts, int cols, bool bias);
+  /// Slices stacked by rows, all of as many columns.
+  Result<Matrix> matrix_of(std::span<const WeightSlice> slices);
 };
 
 }  // namespace quern

@@ -43,7 +43,8 @@ def randomize(model, seed, spread):
     generator = torch.Generator().manual_seed(seed)
     seen = set()
     with torch.no_grad():
-        for name, p in model.named_parameters():
+        biases = [(n, b) for n, b in model.named_buffers() if n.endswith("bias") and b.is_floating_point()]
+        for name, p in [*model.named_parameters(), *biases]:
             if p.data_ptr() in seen:
                 continue
             seen.add(p.data_ptr())

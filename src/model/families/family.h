@@ -35,11 +35,12 @@ int read_labels(Config& config);
 template <typename Slides>
 void set_windows(Config& config, DecoderSpec& spec, int window, Slides slides);
 
-/// Calls visit(layer, AttentionSpec&) for every layer.
+/// Calls visit(layer, AttentionSpec&) for every layer that has one.
 template <typename Visit>
 void each_attention(DecoderSpec& spec, Visit visit) {
-  for (size_t i = 0; i < spec.layers.size(); ++i)
-    visit(static_cast<int>(i), std::get<AttentionSpec>(spec.layers[i].mixer));
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (auto* attention = std::get_if<AttentionSpec>(&spec.layers[i].mixer)) visit(static_cast<int>(i), *attention);
+  }
 }
 
 /// Which layers "layer_types" calls sliding; empty without that key.

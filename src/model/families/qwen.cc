@@ -1,7 +1,5 @@
-// Qwen 2 (bias on q, k and v), Qwen 3 (norms on q and k) and its mixture of experts.
-#include <algorithm>
-#include <fmt/format.h>
-
+// Qwen 2 (bias on q, k and v), Qwen 3 (norms on q and k) and their mixtures of experts.
+#include "model/families/experts.h"
 #include "model/families/family.h"
 
 namespace quern {
@@ -31,49 +29,25 @@ DecoderSpec qwen3(Config& config) {
   return spec;
 }
 
-MoeSpec read_experts(Config& config) {
-  MoeSpec moe;
-  const char* key = config.find("num_experts") != nullptr ? "num_experts" : "num_local_experts";
-  moe.experts = config.size(key, 1 << 12);
-  moe.used = config.size("num_experts_per_tok", 1 << 12);
-  if (moe.used > moe.experts) {
-    config.refuse(
-        fmt::format("config: \"num_experts_per_tok\" is {}, more than the {} experts", moe.used, moe.experts));
-  }
-  moe.hidden = config.size("moe_intermediate_size", 1 << 20);
-  moe.renormalize = config.flag_or("norm_topk_prob", false);
-  moe.activation = config.activation("hidden_act", "silu");
-  return moe;
-}
-
-/// Layers that "mlp_only_layers" lists keep a plain ffn.
-std::vector<bool> dense_layers(Config& config, size_t layers) {
-  std::vector<bool> dense(layers);
-  const Json* listed = config.find("mlp_only_layers");
-  if (listed == nullptr) return dense;
-  if (!listed->is_array()) {
-    config.refuse("config: \"mlp_only_layers\" must be a list of layers");
-    return dense;
-  }
-  for (const Json& layer : listed->items()) {
-    if (!layer.is_integer() || layer.as_integer() < 0 || layer.as_integer() >= static_cast<int64_t>(layers)) {
-      config.refuse(fmt::format("config: \"mlp_only_layers\" has {}, which is no layer", layer.dump()));
-      return dense;
-    }
-    dense[static_cast<size_t>(layer.as_integer())] = true;
-  }
-  return dense;
+DecoderSpec qwen2_moe(Config& config) {
+  DecoderSpec spec = llama_like(config);
+  const bool bias = config.flag_or("qkv_bias", true);
+  each_attention(spec, [&](int, AttentionSpec& attention) {
+    attention.qkv_bias = bias;
+    attention.output_bias = false;
+  });
+  set_qwen_windows(config, spec);
+  MoeSpec moe = read_experts(config, "moe_intermediate_size");
+  moe.shared_hidden = config.size("shared_expert_intermediate_size", 1 << 20);
+  moe.shared_gate = true;
+  set_experts_in_steps(config, spec, moe);
+  return spec;
 }
 
 DecoderSpec qwen3_moe(Config& config) {
   if (config.find("intermediate_size") == nullptr) config.set_default("intermediate_size", 1);
   DecoderSpec spec = qwen3(config);
-  const MoeSpec moe = read_experts(config);
-  const int step = config.size_or("decoder_sparse_step", 1, 1 << 12);
-  const std::vector<bool> dense = dense_layers(config, spec.layers.size());
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    if (!dense[i] && (i + 1) % static_cast<size_t>(step) == 0) spec.layers[i].ffn = moe;
-  }
+  set_experts_in_steps(config, spec, read_experts(config, "moe_intermediate_size"));
   return spec;
 }
 
@@ -86,9 +60,10 @@ DecoderSpec qwen3_scores(Config& config) {
 }
 
 const Family second{"Qwen2ForCausalLM", qwen2};
+const Family second_experts{"Qwen2MoeForCausalLM", qwen2_moe};
 const Family third{"Qwen3ForCausalLM", qwen3};
 const Family scores{"Qwen3ForSequenceClassification", qwen3_scores};
-const Family experts{"Qwen3MoeForCausalLM", qwen3_moe};
+const Family third_experts{"Qwen3MoeForCausalLM", qwen3_moe};
 
 }  // namespace
 }  // namespace quern

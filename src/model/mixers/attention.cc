@@ -32,6 +32,11 @@ class Attention final : public Block {
       ASSIGN_OR_RETURN(q_norm_, weights.vector(prefix + "q_norm.weight", head_dim_, place.norm_offset));
       ASSIGN_OR_RETURN(k_norm_, weights.vector(prefix + "k_norm.weight", head_dim_, place.norm_offset));
     }
+    if (spec.sinks) {
+      ASSIGN_OR_RETURN(
+          params_.sinks,
+          weights.vector(prefix + (weights.has(prefix + "sinks") ? "sinks" : "sinks.weight"), spec.heads, 0.0F));
+    }
     ASSIGN_OR_RETURN(k_scale_, cache_scale(prefix, "k", weights));
     ASSIGN_OR_RETURN(v_scale_, cache_scale(prefix, "v", weights));
     return {};
@@ -61,16 +66,9 @@ class Attention final : public Block {
   }
 
   PagedKv pages(const KvCache& cache) const {
-    const KvLayout::Place& place = cache.layout.layers[static_cast<size_t>(layer_)];
-    PagedKv kv;
-    kv.pool = cache.pool;
-    kv.page_bytes = cache.layout.page_bytes;
-    kv.layer_offset = place.offset;
-    kv.table = cache.tables[static_cast<size_t>(place.group)];
-    kv.page_tokens = cache.layout.page_tokens;
+    PagedKv kv = cache.layer(layer_);
     kv.heads = kv_heads_;
     kv.head_dim = head_dim_;
-    kv.dtype = cache.dtype;
     if (cache.dtype == Dtype::f8) {
       kv.k_scale = k_scale_;
       kv.v_scale = v_scale_;
