@@ -60,28 +60,66 @@ def spell(text):
     return "".join(ALPHABET[b] for b in text)
 
 
-def vocabulary():
+class Script:
+    """What a model says, and how it is asked; a trigger is a letter at the end of the prompt."""
+
+    def __init__(self, scripts, template=TEMPLATE, special=(), vocab=VOCAB, context=CONTEXT):
+        self.scripts, self.template, self.special = scripts, template, [*SPECIAL, *special]
+        self.vocab, self.context = vocab, context
+
+
+def cut(texts, special=()):
+    """Texts by trigger -> scripts: tokens that each occur once, so that each knows what follows it. A special token in a
+    text is a token, and may occur in one place only."""
+    used = {LOOP, *CHOICES, *RANDOM, *DIGITS.values(), *((left + right).encode() for left, right in MERGES)}
+    marks = [token.encode() for token in special]
+    scripts = {}
+    for trigger, text in texts.items():
+        scripts[trigger], rest = [], text.encode()
+        while rest:
+            length = next((len(mark) for mark in marks if rest.startswith(mark)), 0)
+            if not length:  # at least two bytes, and no single one is left over
+                end = min([len(rest), *(at for mark in marks if (at := rest.find(mark)) > 0)])
+                length = min(2, end)
+                while length < end and (rest[:length] in used or end - length == 1 or rest[length:end] in used):
+                    length += 1
+            assert rest[:length] not in used, (trigger, rest[:length])
+            used.add(rest[:length])
+            scripts[trigger].append(rest[:length])
+            rest = rest[length:]
+    return scripts
+
+
+def vocabulary(said=Script(SCRIPTS)):
     """Spelling -> id."""
     ids = {}
-    for token in SPECIAL:
+    for token in said.special:
         ids[token] = len(ids)
     for byte in range(256):
         ids[ALPHABET[byte]] = len(ids)
     for left, right in MERGES:
         ids[left + right] = len(ids)
-    generated = [token for script in SCRIPTS.values() for token in script]
+    generated = [token for script in said.scripts.values() for token in script if not is_special(token, said)]
     for token in [*generated, LOOP, *CHOICES, *RANDOM, *DIGITS.values()]:
         assert spell(token) not in ids, token
         ids[spell(token)] = len(ids)
-    assert len(ids) <= VOCAB
+    assert len(ids) <= said.vocab, len(ids)
     return ids
 
 
-def follow_ups(ids):
+def is_special(token, said):
+    return token.decode(errors="replace") in said.special
+
+
+def id_in(ids, said, token):
+    return ids[token.decode() if is_special(token, said) else spell(token)]
+
+
+def follow_ups(ids, said):
     """Id -> {next id: probability}; what is not listed ends the text."""
     table = {}
-    for trigger, script in SCRIPTS.items():
-        chain = [ids[spell(trigger.encode())], *(ids[spell(token)] for token in script), ids[EOS]]
+    for trigger, script in said.scripts.items():
+        chain = [ids[spell(trigger.encode())], *(id_in(ids, said, token) for token in script), ids[EOS]]
         table.update({last: {following: 1.0} for last, following in zip(chain, chain[1:])})
     loop = ids[spell(LOOP)]
     for last in (ids["L"], loop, ids[EOS]):
@@ -95,33 +133,33 @@ def follow_ups(ids):
     return table
 
 
-def tensors():
-    width = HEADS * HEAD_DIM
-    ids = vocabulary()
-    table = follow_ups(ids)
-    norm = math.sqrt(VOCAB)  # what is left of a one-hot vector by RMS normalization
-    embedding = array.array("f", [0.0]) * (VOCAB * VOCAB)
-    head = array.array("f", [UNLIKELY / norm]) * (VOCAB * VOCAB)
-    for last in range(VOCAB):
-        embedding[last * VOCAB + last] = norm
+def tensors(said):
+    width, vocab = HEADS * HEAD_DIM, said.vocab
+    ids = vocabulary(said)
+    table = follow_ups(ids, said)
+    norm = math.sqrt(vocab)  # what is left of a one-hot vector by RMS normalization
+    embedding = array.array("f", [0.0]) * (vocab * vocab)
+    head = array.array("f", [UNLIKELY / norm]) * (vocab * vocab)
+    for last in range(vocab):
+        embedding[last * vocab + last] = norm
         for following, chance in table.get(last, {ids[EOS]: 1.0}).items():
-            head[following * VOCAB + last] = math.log(chance) / norm
+            head[following * vocab + last] = math.log(chance) / norm
     zeros = lambda *shape: (list(shape), array.array("f", [0.0]) * math.prod(shape))
-    ones = ([VOCAB], array.array("f", [1.0]) * VOCAB)
+    ones = ([vocab], array.array("f", [1.0]) * vocab)
     layer = "model.layers.0."
     return {
-        "model.embed_tokens.weight": ([VOCAB, VOCAB], embedding),
-        "lm_head.weight": ([VOCAB, VOCAB], head),
+        "model.embed_tokens.weight": ([vocab, vocab], embedding),
+        "lm_head.weight": ([vocab, vocab], head),
         "model.norm.weight": ones,
         layer + "input_layernorm.weight": ones,
         layer + "post_attention_layernorm.weight": ones,
-        layer + "self_attn.q_proj.weight": zeros(width, VOCAB),
-        layer + "self_attn.k_proj.weight": zeros(HEAD_DIM, VOCAB),
-        layer + "self_attn.v_proj.weight": zeros(HEAD_DIM, VOCAB),
-        layer + "self_attn.o_proj.weight": zeros(VOCAB, width),
-        layer + "mlp.gate_proj.weight": zeros(FFN, VOCAB),
-        layer + "mlp.up_proj.weight": zeros(FFN, VOCAB),
-        layer + "mlp.down_proj.weight": zeros(VOCAB, FFN),
+        layer + "self_attn.q_proj.weight": zeros(width, vocab),
+        layer + "self_attn.k_proj.weight": zeros(HEAD_DIM, vocab),
+        layer + "self_attn.v_proj.weight": zeros(HEAD_DIM, vocab),
+        layer + "self_attn.o_proj.weight": zeros(vocab, width),
+        layer + "mlp.gate_proj.weight": zeros(FFN, vocab),
+        layer + "mlp.up_proj.weight": zeros(FFN, vocab),
+        layer + "mlp.down_proj.weight": zeros(vocab, FFN),
     }
 
 
@@ -136,9 +174,9 @@ def safetensors(parts):
     return struct.pack("<Q", len(text)) + text + b"".join(values.tobytes() for _, values in parts.values())
 
 
-def tokenizer(ids):
+def tokenizer(ids, said):
     added = [{"id": ids[token], "content": token, "single_word": False, "lstrip": False, "rstrip": False,
-              "normalized": False, "special": True} for token in SPECIAL]
+              "normalized": False, "special": True} for token in said.special]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     first = [{"SpecialToken": {"id": BOS, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     second = [{"Sequence": {"id": "B", "type_id": 0}}]
@@ -154,26 +192,27 @@ def tokenizer(ids):
     }
 
 
-def config(ids):
+def config(ids, said):
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": VOCAB,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": said.vocab,
         "intermediate_size": FFN, "num_hidden_layers": 1, "num_attention_heads": HEADS, "num_key_value_heads": 1,
-        "head_dim": HEAD_DIM, "vocab_size": VOCAB, "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-6,
+        "head_dim": HEAD_DIM, "vocab_size": said.vocab, "max_position_embeddings": said.context, "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0, "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False,
         "torch_dtype": "float32", "bos_token_id": ids[BOS], "eos_token_id": ids[EOS],
     }
 
 
-def write(directory):
+def write(directory, said=None):
+    said = said or Script(SCRIPTS)
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    ids = vocabulary()
-    (directory / "model.safetensors").write_bytes(safetensors(tensors()))
+    ids = vocabulary(said)
+    (directory / "model.safetensors").write_bytes(safetensors(tensors(said)))
     files = {
-        "config.json": config(ids),
+        "config.json": config(ids, said),
         "generation_config.json": {"bos_token_id": ids[BOS], "eos_token_id": [ids[EOS], ids[IM_END]]},
-        "tokenizer.json": tokenizer(ids),
-        "tokenizer_config.json": {"bos_token": BOS, "eos_token": EOS, "chat_template": TEMPLATE,
+        "tokenizer.json": tokenizer(ids, said),
+        "tokenizer_config.json": {"bos_token": BOS, "eos_token": EOS, "chat_template": said.template,
                                   "tokenizer_class": "PreTrainedTokenizerFast"},
     }
     for name, content in files.items():

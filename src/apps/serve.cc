@@ -23,6 +23,9 @@ struct ServeOptions {
   ServerOptions server;
   std::vector<std::string> allowed_origins;
   std::string default_template_variables;
+  std::string tool_call_parser;
+  std::string reasoning_parser;
+  std::string reasoning_field = "both";
   std::string log_level = "info";
   double shutdown_timeout_s = 30;
   bool dry_run = false;
@@ -61,6 +64,12 @@ void add_server_flags(Flags& flags, ServeOptions& o) {
   flags.add("--max-logprobs", "N", "most top_logprobs of a request", &o.server.max_logprobs);
   flags.add("--default-chat-template-kwargs", "JSON", "variables of every chat template",
             &o.default_template_variables);
+  flags.add("--tool-call-parser", "NAME", "how the model spells tool calls (default: seen in the chat template; none)",
+            &o.tool_call_parser);
+  flags.add("--reasoning-parser", "NAME", "how it marks its reasoning (default: seen in the chat template; none)",
+            &o.reasoning_parser);
+  flags.add("--reasoning-field", "NAME", "where reasoning goes: reasoning, reasoning_content or both",
+            &o.reasoning_field);
   flags.add("--watchdog-timeout", "SECONDS", "/health fails when work stands still so long",
             &o.server.watchdog_timeout_s);
   flags.add("--request-timeout", "SECONDS", "longest time of a request (default: none)", &o.server.request_timeout_s);
@@ -72,8 +81,9 @@ void add_server_flags(Flags& flags, ServeOptions& o) {
 /// Flags of vLLM that change nothing here are named and passed over; anything else unknown is an error.
 std::vector<char*> without_ignored(std::span<char* const> arguments) {
   static constexpr std::string_view switches[] = {
-      "--enforce-eager",        "--trust-remote-code",   "--enable-chunked-prefill", "--async-scheduling",
-      "--disable-log-requests", "--enable-log-requests", "--disable-log-stats",      "--enable-prompt-tokens-details"};
+      "--enable-auto-tool-choice", "--enforce-eager",     "--trust-remote-code",
+      "--enable-chunked-prefill",  "--async-scheduling",  "--disable-log-requests",
+      "--enable-log-requests",     "--disable-log-stats", "--enable-prompt-tokens-details"};
   static constexpr std::string_view with_value[] = {"--swap-space", "--gpu-memory-utilization", "--uvicorn-log-level",
                                                     "--block-size", "--api-server-count"};
   std::vector<char*> kept;
@@ -164,6 +174,7 @@ void print_ready(const Instance& instance, const ServeOptions& options, int port
   fmt::print("quern {} serves {} on {}\n", quern_version, name, instance.device->description());
   fmt::print("task: {}\n\n", task_name(instance.task().output));
   fmt::print("{}\n", describe(instance.memory));
+  if (options.server.reply_format.dialect() != nullptr) fmt::print("{}\n", options.server.reply_format.description());
   fmt::print("ready after {:.2f} s at http://{}:{}\n\n", instance.load_seconds, shown, port);
   struct Sample {
     const char* path;
@@ -208,6 +219,10 @@ Result<ServeOptions> parse(std::span<char* const> arguments, bool* help) {
   if (const char* key = std::getenv("QUERN_API_KEY"); key != nullptr && *key != 0)
     options.server.api_keys.emplace_back(key);
   if (!options.allowed_origins.empty()) options.server.allowed_origins = options.allowed_origins;
+  static constexpr std::string_view fields[] = {"both", "reasoning", "reasoning_content"};
+  const auto field = std::ranges::find(fields, options.reasoning_field);
+  if (field == std::end(fields)) return Error{"--reasoning-field takes reasoning, reasoning_content or both"};
+  options.server.reasoning_fields = static_cast<ReasoningFields>(field - std::begin(fields));
   if (!options.default_template_variables.empty()) {
     auto given = Json::parse(options.default_template_variables);
     if (!given.ok() || !given->is_object()) return Error{"--default-chat-template-kwargs must be a JSON object"};
@@ -225,6 +240,11 @@ int serve(ServeOptions& options) {
   options.server.seed = static_cast<uint64_t>(options.instance.seed);
   complete(options.server, **instance);
   std::shared_ptr<const ChatTemplate> chat;
+  auto format = ReplyFormat::make(options.tool_call_parser, options.reasoning_parser,
+                                  (*instance)->chat_template ? (*instance)->chat_template->source() : "",
+                                  *(*instance)->tokenizer);
+  if (!format.ok()) return fail(format.error().message);
+  options.server.reply_format = std::move(format).value();
   if ((*instance)->chat_template) chat = std::make_shared<const ChatTemplate>(std::move(*(*instance)->chat_template));
   options.server.gauges = [model = instance->get()] { return gauges_of(*model); };
   EngineService service(*(*instance)->engine);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/anthropic/message_wire.h"
 
 namespace quern {
 
@@ -28,6 +29,12 @@ void Call::send(HttpResponse response) {
   metrics_.seconds.observe(seconds_since(arrived_us));
   response.headers.insert(response.headers.end(), common_.begin(), common_.end());
   responder->send(std::move(response));
+}
+
+void Call::send(const ApiError& error) {
+  HttpResponse response = error_response(error);
+  if (protocol == Protocol::anthropic) response.body = message_error_body(error);
+  send(std::move(response));
 }
 
 void Call::begin_events() {

@@ -12,6 +12,7 @@
 #include "net/http_server.h"
 #include "server/metrics.h"
 #include "server/openai/errors.h"
+#include "server/protocol.h"
 
 namespace quern {
 
@@ -31,7 +32,8 @@ class Call {
   std::string id;  // X-Request-Id
   const int64_t arrived_us;
   Principal principal;
-  bool quiet = false;  // logged for debugging only
+  bool quiet = false;                    // logged for debugging only
+  Protocol protocol = Protocol::openai;  // of errors
 
   /// Another X-Request-Id; before the answer.
   void rename(std::string name);
@@ -40,7 +42,7 @@ class Call {
   void add_header(std::string name, std::string value) { common_.emplace_back(std::move(name), std::move(value)); }
 
   void send(HttpResponse response);
-  void send(const ApiError& error) { send(error_response(error)); }
+  void send(const ApiError& error);
   void send_json(std::string body) { send({200, {{"Content-Type", "application/json"}}, std::move(body)}); }
   /// Server-sent events; end_events() counts the time they took.
   void begin_events();

@@ -13,6 +13,7 @@
 #include "engine/request.h"
 #include "net/http_server.h"
 #include "server/metrics.h"
+#include "text/reply/reply_format.h"
 
 namespace quern {
 
@@ -33,6 +34,9 @@ struct PoolingOptions {
   bool sigmoid = true;                         // scores are brought between 0 and 1
   bool asks_yes_or_no = false;                 // a language model judges pairs: its two scores are of "yes" and "no"
 };
+
+/// Under which names reasoning goes out.
+enum class ReasoningFields : uint8_t { both, reasoning, reasoning_content };
 
 struct ServerOptions {
   HttpServerOptions http;  // its two callbacks are set by the server
@@ -56,6 +60,9 @@ struct ServerOptions {
   GenerationDefaults defaults;
   uint64_t seed = 0;        // of requests that name none, in the order they come; 0: random
   Json template_variables;  // object: what every chat template rendering sees, unless the request says otherwise
+
+  ReplyFormat reply_format;  // how the model spells calls and reasoning; without a dialect tools are refused
+  ReasoningFields reasoning_fields = ReasoningFields::both;
 
   int32_t max_logprobs = 20;
   int32_t max_choices = 256;  // prompts x n of one request

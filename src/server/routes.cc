@@ -29,6 +29,8 @@ const Route kRoutes[kRouteCount] = {
     {"/v1/rerank", "POST", Endpoint::rerank, Access::keyed, true},
     {"/v2/rerank", "POST", Endpoint::rerank, Access::keyed, true},
     {"/rerank", "POST", Endpoint::rerank, Access::keyed, true},
+    {"/v1/messages", "POST", Endpoint::messages, Access::keyed, true},
+    {"/v1/messages/count_tokens", "POST", Endpoint::count_tokens},
     {"/tokenize", "POST", Endpoint::tokenize},
     {"/detokenize", "POST", Endpoint::detokenize},
 };

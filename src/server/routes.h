@@ -21,6 +21,8 @@ enum class Endpoint : uint8_t {
   embeddings,
   score,
   rerank,
+  messages,
+  count_tokens,
   tokenize,
   detokenize
 };
@@ -38,7 +40,7 @@ struct Route {
   bool allows(std::string_view method) const;
 };
 
-inline constexpr int kRouteCount = 19;
+inline constexpr int kRouteCount = 21;
 extern const Route kRoutes[kRouteCount];
 
 /// The path of a request target: without scheme, host, query, doubled and final slashes; percent escapes decoded once.

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "base/log.h"
+#include "server/anthropic/messages.h"
 #include "server/auth.h"
 #include "server/call.h"
 #include "server/metrics.h"
@@ -88,6 +89,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     text_.options = std::move(options);
     text_.tokenizer = std::move(tokenizer);
     text_.chat_template = std::move(chat_template);
+    if (text_.chat_template) text_.calls = try_calls(*text_.chat_template);
     for (const Route& route : kRoutes)
       route_metrics_.push_back(&metrics_.add_route(route.path, route.methods.substr(0, route.methods.find(','))));
     unknown_route_ = &metrics_.add_route("none", "GET");
@@ -256,6 +258,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     const auto call = std::make_shared<Call>(std::move(request), std::move(responder), std::move(id), std::move(common),
                                              metrics_of(&route));
     call->quiet = route.access != Access::keyed;
+    if (path.starts_with("/v1/messages")) call->protocol = Protocol::anthropic;
     switch (route.endpoint) {
       case Endpoint::root: return call->send({200, {{"Content-Type", "text/plain; charset=utf-8"}}, front_page()});
       case Endpoint::live: return send_health(*call, false);
@@ -266,7 +269,10 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::models: return call->send_json(list_models(options(), created_));
       case Endpoint::model: return answer(*call, describe_model(model_in(path), options(), created_));
       case Endpoint::chat:
-      case Endpoint::completions: return generate(call, route.endpoint);
+      case Endpoint::completions:
+      case Endpoint::messages: return generate(call, route.endpoint);
+      case Endpoint::count_tokens:
+        return run_text(call, [this, call] { answer(*call, count_message_tokens(call->request.body, text_)); });
       case Endpoint::embeddings:
       case Endpoint::score:
       case Endpoint::rerank: return pool(call, route.endpoint);
@@ -287,7 +293,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     return fmt::format(
         "Quern {} serves {}.\nAPI: /v1/models {} /tokenize /detokenize\nOperations: /health /metrics /version\n",
         options().version, options().model_names.front(),
-        options().output == OutputKind::tokens   ? "/v1/chat/completions /v1/completions"
+        options().output == OutputKind::tokens   ? "/v1/chat/completions /v1/completions /v1/messages"
         : options().output == OutputKind::pooled ? "/v1/embeddings /v1/score /v1/rerank"
                                                  : "/v1/score /v1/rerank");
   }
@@ -324,8 +330,9 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     call->principal = *keys_.check(call->request);
     if (options().output != OutputKind::tokens) return call->send(wrong_task(options(), call->request.target));
     run_text(call, [this, call, endpoint] {
-      auto parsed = endpoint == Endpoint::chat ? parse_chat(call->request.body, text_)
-                                               : parse_completion(call->request.body, text_);
+      auto parsed = endpoint == Endpoint::chat       ? parse_chat(call->request.body, text_)
+                    : endpoint == Endpoint::messages ? parse_messages(call->request.body, text_)
+                                                     : parse_completion(call->request.body, text_);
       if (!parsed.ok()) {
         metrics_.count(parsed.error().code == "context_length_exceeded" ? Refusal::too_long : Refusal::invalid);
         return call->send(parsed.error());

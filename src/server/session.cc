@@ -13,17 +13,9 @@
 namespace quern {
 namespace {
 
-constexpr std::string_view kDone = "data: [DONE]\n\n";
-
 uint64_t random_seed() {
   thread_local std::mt19937_64 engine{std::random_device{}()};
   return engine();
-}
-
-Wire::Identity identity_of(bool chat, const ServerOptions& options) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return {(chat ? "chatcmpl-" : "cmpl-") + random_hex(), "quern-" + options.version,
-          std::chrono::duration_cast<std::chrono::seconds>(now).count()};
 }
 
 }  // namespace
@@ -73,16 +65,16 @@ Session::Session(std::shared_ptr<Call> call, Generation generation, const Sessio
       generation_(std::move(generation)),
       services_(services),
       on_end_(std::move(on_end)),
-      wire_(generation_, *services.text.tokenizer, identity_of(generation_.chat, services.text.options)),
+      wire_(make_wire(generation_, services.text)),
       first_request_(
           services.next_request.fetch_add(generation_.prompts.size() * static_cast<size_t>(generation_.params.n))) {
   for (size_t p = 0; p < generation_.prompts.size(); ++p) {
     usage_.prompt_tokens += static_cast<int64_t>(generation_.prompts[p].tokens.size());
     for (int32_t k = 0; k < generation_.params.n; ++k) {
-      choices_.emplace_back(Answer(services.text.tokenizer, generation_.params, services_.text.options.end_tokens),
-                            static_cast<int32_t>(p));
+      choices_.emplace_back(Answer(services_.text, generation_), static_cast<int32_t>(p));
     }
   }
+  if (generation_.chat && services_.text.options.reply_format.separates_reasoning()) usage_.reasoning_tokens = 0;
   open_choices_ = choices_.size();
   services_.metrics.streams_open.fetch_add(1);
 }
@@ -187,9 +179,9 @@ void Session::answer_without_engine() {
     begin_stream();
     AnswerPiece piece;
     piece.end = AnswerEnd{"length", std::nullopt, std::nullopt};
-    wire_.first_chunk(out_, static_cast<int32_t>(i), generation_.prompts[static_cast<size_t>(choices_[i].prompt)],
-                      usage_);
-    wire_.chunk(out_, static_cast<int32_t>(i), piece, usage_);
+    wire_->first_chunk(out_, static_cast<int32_t>(i), generation_.prompts[static_cast<size_t>(choices_[i].prompt)],
+                       usage_);
+    wire_->chunk(out_, static_cast<int32_t>(i), piece, usage_);
   }
   open_choices_ = 0;
   complete();
@@ -209,14 +201,16 @@ void Session::take(const TokenEvent& event) {
   if (first && index % generation_.params.n == 0) usage_.cached_tokens += event.cached_tokens;
   note_times(choice, event);
   const int32_t before = choice.answer.tokens();
+  const int32_t thought_before = choice.answer.reasoning_tokens();
   AnswerPiece piece = choice.answer.take(event);
   const int32_t added = choice.answer.tokens() - before;
   usage_.completion_tokens += added;
+  usage_.reasoning_tokens += choice.answer.reasoning_tokens() - thought_before;
   services_.metrics.generation_tokens.fetch_add(added, std::memory_order_relaxed);
   if (piece.end) note_end(choice, event);
   if (first && generation_.params.stream) {
     begin_stream();
-    wire_.first_chunk(out_, index, generation_.prompts[static_cast<size_t>(choice.prompt)], usage_);
+    wire_->first_chunk(out_, index, generation_.prompts[static_cast<size_t>(choice.prompt)], usage_);
   }
   take_piece(index, std::move(piece));
 }
@@ -224,12 +218,9 @@ void Session::take(const TokenEvent& event) {
 void Session::take_piece(int32_t index, AnswerPiece piece) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (generation_.params.stream) {
-    wire_.chunk(out_, index, piece, usage_);
+    wire_->chunk(out_, index, piece, usage_);
   } else {
-    choice.whole.text += piece.text;
-    std::move(piece.shown.begin(), piece.shown.end(), std::back_inserter(choice.whole.shown));
-    choice.whole.token_ids.insert(choice.whole.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
-    if (piece.end) choice.whole.end = *piece.end;
+    choice.whole.add(piece);
   }
   if (piece.end) {
     if (choice.submitted) services_.engine.cancel(RequestId{first_request_ + static_cast<uint64_t>(index)});
@@ -291,7 +282,8 @@ void Session::fail(const ApiError& error) {
 
 void Session::refuse(const ApiError& error) {
   if (streaming_) {
-    call_->responder->write(std::exchange(out_, {}) + "data: " + error_body(error) + "\n\n");
+    wire_->error(out_, error);
+    call_->responder->write(std::exchange(out_, {}));
     call_->responder->end();
   } else {
     call_->send(error);
@@ -321,14 +313,13 @@ void Session::disconnected() {
 
 void Session::complete() {
   if (streaming_) {
-    if (generation_.params.include_usage) wire_.usage_chunk(out_, usage_);
-    out_ += kDone;
+    wire_->finish(out_, usage_);
     call_->responder->write(std::exchange(out_, {}));
     call_->responder->end();
   } else {
     std::vector<WholeChoice> choices;
     for (Choice& choice : choices_) choices.push_back(std::move(choice.whole));
-    call_->send_json(wire_.whole(choices, usage_));
+    call_->send_json(wire_->whole(choices, usage_));
   }
   end();
 }

@@ -14,8 +14,8 @@
 #include "server/metrics.h"
 #include "server/openai/answer.h"
 #include "server/openai/generation.h"
-#include "server/openai/wire.h"
 #include "server/token_service.h"
+#include "server/wire.h"
 
 namespace quern {
 
@@ -85,7 +85,7 @@ class Session final : public LiveSession, public std::enable_shared_from_this<Se
   const Generation generation_;
   const SessionServices services_;
   const std::function<void()> on_end_;
-  const Wire wire_;
+  const std::unique_ptr<Wire> wire_;
   const uint64_t first_request_;
   std::vector<Choice> choices_;
   std::string out_;  // chunks of the event being taken

@@ -27,9 +27,10 @@ class Running:
     def __init__(self, model, *flags, env=None):
         self.process = subprocess.Popen([QUERN, "serve", str(model), "--port", "0", *flags], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
-        self.log = []
+        self.log, self.printed = [], []
         threading.Thread(target=self._read_log, daemon=True).start()
         for line in self.process.stdout:
+            self.printed.append(line)
             if found := re.search(r"http://[^:\s]+:(\d+)", line):
                 self.port = int(found.group(1))
                 break

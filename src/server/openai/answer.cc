@@ -16,27 +16,28 @@ bool contains(const std::vector<int32_t>& ids, int32_t id) {
 
 }  // namespace
 
-Answer::Answer(std::shared_ptr<const Tokenizer> tokenizer, const AnswerParams& params,
-               const std::vector<int32_t>& end_tokens)
-    : params_(params),
-      end_tokens_(end_tokens),
-      detokenizer_(std::move(tokenizer), params.skip_special),
-      stops_(params.stops, params.include_stop) {}
+Answer::Answer(const TextModel& model, const Generation& generation)
+    : model_(model),
+      generation_(generation),
+      params_(generation.params),
+      detokenizer_(model.tokenizer, params_.skip_special),
+      stops_(params_.stops, params_.include_stop) {
+  if (generation.reply.parsed) parser_.emplace(model.options.reply_format, generation.reply.options);
+}
 
 AnswerPiece Answer::take(const TokenEvent& event) {
   AnswerPiece piece;
   for (size_t i = 0; i < event.tokens.size() && !ended_; ++i) add_token(event, i, piece);
   if (ended_ || !event.finish) return piece;
-  ended_ = true;
   const std::string rest = detokenizer_.finish();
   made_bytes_ += static_cast<int64_t>(rest.size());
   show(stops_.add(rest), piece);
   if (stops_.found()) {
-    piece.end = AnswerEnd{"stop", stops_.found(), std::nullopt};
+    end(AnswerEnd{"stop", stops_.found(), std::nullopt}, piece);
   } else {
     show(stops_.finish(), piece);
-    piece.end = end_of(event);
     for (ShownToken& token : pending_) piece.shown.push_back(std::move(token));
+    end(end_of(event), piece);
   }
   pending_.clear();
   return piece;
@@ -53,19 +54,35 @@ void Answer::add_token(const TokenEvent& event, size_t index, AnswerPiece& piece
     pending_.push_back({id, made_characters_, event.logprobs[index]});
     pending_starts_.push_back(made_bytes_);
   }
-  const std::string text = detokenizer_.add(id);
+  const std::string text = text_of(id);
   made_bytes_ += static_cast<int64_t>(text.size());
   made_characters_ += characters(text);
+  const bool was_thinking = parser_ && parser_->thinking();
   // Stop strings count from min_tokens on, as end tokens do.
   show(tokens_ < params_.min_tokens ? text : stops_.add(text), piece);
-  if (!stops_.found()) return;
-  piece.end = AnswerEnd{"stop", stops_.found(), std::nullopt};
-  ended_ = true;
+  if (was_thinking || (parser_ && parser_->thinking())) ++reasoning_tokens_;
+  if (stops_.found()) {
+    end(AnswerEnd{"stop", stops_.found(), std::nullopt}, piece);
+  } else if (parser_ && parser_->done()) {
+    end(AnswerEnd(), piece);
+  }
+}
+
+/// Special tokens that mark parts of the reply are seen by the parser, whether they are shown or not.
+std::string Answer::text_of(int32_t token) {
+  std::string text = detokenizer_.add(token);
+  if (!parser_) return text;
+  const std::string_view marker = model_.options.reply_format.marker(token);
+  return marker.empty() ? text : kSpecialMark + std::string(marker);
 }
 
 void Answer::show(std::string text, AnswerPiece& piece) {
   shown_bytes_ += static_cast<int64_t>(text.size());
-  piece.text += text;
+  if (parser_) {
+    add_reply(parser_->add(text), piece);
+  } else {
+    piece.text += text;
+  }
   size_t released = 0;
   while (released < pending_.size() && pending_starts_[released] < shown_bytes_) ++released;
   std::move(pending_.begin(), pending_.begin() + static_cast<int64_t>(released), std::back_inserter(piece.shown));
@@ -73,10 +90,31 @@ void Answer::show(std::string text, AnswerPiece& piece) {
   pending_starts_.erase(pending_starts_.begin(), pending_starts_.begin() + static_cast<int64_t>(released));
 }
 
+void Answer::add_reply(std::vector<ReplyPiece> pieces, AnswerPiece& piece) {
+  for (ReplyPiece& one : pieces) {
+    if (one.kind == ReplyPiece::Kind::reasoning && !params_.include_reasoning) continue;
+    if (one.kind == ReplyPiece::Kind::call) {
+      const Dialect* dialect = model_.options.reply_format.dialect();
+      one.id = call_id(dialect->ids, one.id, one.text, generation_.reply.earlier_calls + calls_++);
+    }
+    piece.reply.push_back(std::move(one));
+  }
+}
+
+/// An answer with calls ends because of them, as OpenAI has it; not when the client named the tool.
+void Answer::end(AnswerEnd end, AnswerPiece& piece) {
+  ended_ = true;
+  if (parser_) add_reply(parser_->finish(), piece);
+  const ToolUse& tools = generation_.reply.tools;
+  if (calls_ > 0 && std::string_view(end.reason) == "stop" && tools.choice != ToolUse::Choice::named)
+    end.reason = tools.legacy ? "function_call" : "tool_calls";
+  piece.end = std::move(end);
+}
+
 AnswerEnd Answer::end_of(const TokenEvent& event) const {
   if (event.finish == FinishReason::length) return {"length", std::nullopt, std::nullopt};
   AnswerEnd end;
-  if (event.stop_token && !contains(end_tokens_, *event.stop_token)) end.stop_token = event.stop_token;
+  if (event.stop_token && !contains(model_.options.end_tokens, *event.stop_token)) end.stop_token = event.stop_token;
   return end;
 }
 

@@ -41,39 +41,39 @@ void read_output_kind(Fields& fields) {
   }
 }
 
-void read_tools(Fields& fields) {
-  const Json::Array* tools = fields.array("tools", 1024);
-  if (tools != nullptr && !tools->empty()) {
-    return fields.fail(unsupported("tools", "Unsupported parameter: 'tools' is not supported by this server."));
-  }
-  const Json* choice = fields.any("tool_choice");
-  if (choice == nullptr) return;
-  if (!choice->is_string() && !choice->is_object())
-    return fields.wrong_kind("tool_choice", "a string or an object", *choice);
-  if (choice->is_object() || (choice->as_string() != "none" && choice->as_string() != "auto")) {
-    fields.invalid("tool_choice", "invalid_value",
-                   "The 'tool_choice' parameter is only allowed when 'tools' are given.");
-  }
-}
-
-void read_rest(Fields& fields) {
+void read_rest(Fields& fields, AnswerParams& params) {
   using Kind = Fields::Kind;
-  fields.ignore(Kind::boolean, {"store", "parallel_tool_calls"});
+  fields.ignore(Kind::boolean, {"store"});
   fields.ignore(Kind::string,
                 {"service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "verbosity"});
   fields.ignore(Kind::object, {"metadata", "prediction", "moderation", "prompt_cache_options"});
-  fields.refuse({"functions", "function_call", "audio", "web_search_options", "chat_template", "documents", "echo"});
-  if (const auto include = fields.boolean("include_reasoning"); include && !*include) {
-    fields.fail(
-        unsupported("include_reasoning", "Unsupported parameter: this server does not separate reasoning from text."));
-  }
+  fields.refuse({"audio", "web_search_options", "chat_template", "documents", "echo"});
+  params.include_reasoning = fields.boolean("include_reasoning").value_or(true);
+}
+
+/// How the reply is read: calls are looked for when tools are wanted, reasoning whenever the model has it.
+ReplyPlan plan_reply(const TextModel& model, ToolUse tools, const Conversation& conversation) {
+  const ReplyFormat& format = model.options.reply_format;
+  ReplyPlan plan;
+  plan.parsed = tools.wanted() || format.separates_reasoning();
+  plan.options.calls = tools.wanted();
+  plan.options.one_call = !tools.parallel;
+  plan.options.thinking = conversation.opens_reasoning;
+  plan.options.tools = tools.tools;
+  plan.tools = std::move(tools);
+  plan.earlier_calls = conversation.calls;
+  return plan;
 }
 
 }  // namespace
 
 Checked<Generation> parse_chat(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  Fields fields(json);
+  return read_chat(json, model);
+}
+
+Checked<Generation> read_chat(const Json& body, const TextModel& model) {
+  Fields fields(body);
   Generation generation;
   generation.chat = true;
   generation.model = read_model(fields, model.options);
@@ -81,15 +81,16 @@ Checked<Generation> parse_chat(std::string_view body, const TextModel& model) {
   generation.request_id = fields.string("request_id", 128).value_or("");
   read_logprobs(fields, model, generation.params.sampling);
   read_output_kind(fields);
-  read_tools(fields);
-  read_rest(fields);
-  auto tokens = render_conversation(fields, model, generation.params);
+  ToolUse tools = read_tool_use(fields, model);
+  read_rest(fields, generation.params);
+  auto conversation = render_conversation(fields, model, generation.params, tools);
   read_unknown(fields, model.options, generation.unknown_fields);
   if (fields.failed()) return *fields.error();
-  if (!tokens.ok()) return std::move(tokens).error();
+  if (!conversation.ok()) return std::move(conversation).error();
 
+  generation.reply = plan_reply(model, std::move(tools), conversation.value());
   Prompt prompt;
-  prompt.tokens = std::move(tokens).value();
+  prompt.tokens = std::move(conversation.value().tokens);
   if (auto error = fit_prompt(model, generation.params, model.options.defaults.max_tokens, "messages", prompt))
     return *error;
   generation.prompts.push_back(std::move(prompt));

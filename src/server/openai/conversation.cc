@@ -1,6 +1,7 @@
 // Messages of a chat request -> tokens, by the model's chat template.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <fmt/format.h>
 
 #include "server/openai/generation.h"
@@ -26,9 +27,11 @@ constexpr std::array<std::string_view, 13> kReserved = {"messages",
                                                         "strftime_now",
                                                         "raise_exception"};
 
-struct Conversation {
-  Json messages = Json(Json::Array{});
+struct Messages {
+  Json list = Json(Json::Array{});
   size_t bytes = 0;
+  int64_t calls = 0;
+  std::string last_call_id;
   std::string last_content;
   std::string last_role;
 };
@@ -87,8 +90,30 @@ Checked<std::string> read_content(const Json& message, const std::string& path, 
   return text;
 }
 
-/// Calls in the history: most templates want the arguments as an object; text that is no JSON stays text.
-Checked<Json> read_calls(const Json& calls, const std::string& path) {
+/// Arguments as the template wants them; text that is no JSON object stays text where it can.
+Json arguments_for(const CallRendering& wanted, const Json& given) {
+  const std::string text = given.is_string() ? given.as_string() : given.dump();
+  Json object = given;
+  if (given.is_string()) {
+    auto parsed = Json::parse(text.empty() ? "{}" : text);
+    object = parsed.ok() ? std::move(parsed).value() : Json();
+  }
+  if (!object.is_object()) return wanted.takes_text ? Json(text) : Json().set("arguments", text);
+  if (wanted.takes_objects) return object;
+  return given.is_string() && !text.empty() ? Json(text) : Json(object.dump());
+}
+
+/// Ids as the template wants them: Mistral's refuses any but 9 letters and digits.
+std::string id_for(const TextModel& model, std::string id) {
+  const Dialect* dialect = model.options.reply_format.dialect();
+  if (dialect == nullptr || dialect->ids != CallIds::nine || id.size() == 9) return id;
+  std::erase_if(id, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+  if (id.size() > 9) id.erase(0, id.size() - 9);
+  return std::string(9 - id.size(), '0') + id;
+}
+
+/// Calls of earlier messages.
+Checked<Json> read_calls(const Json& calls, const std::string& path, const TextModel& model) {
   Json out(Json::Array{});
   const ApiError wrong{400, fmt::format("Invalid type for '{}.tool_calls': expected an array of function calls.", path),
                        "invalid_type", path + ".tool_calls"};
@@ -98,12 +123,11 @@ Checked<Json> read_calls(const Json& calls, const std::string& path) {
     if (function == nullptr || !function->string("name")) return wrong;
     Json copy = call;
     Json named = *function;
-    if (const auto arguments = function->string("arguments")) {
-      auto parsed = Json::parse(arguments->empty() ? "{}" : *arguments);
-      if (parsed.ok()) named.set("arguments", std::move(parsed).value());
-    }
+    const Json* arguments = function->present("arguments");
+    named.set("arguments", arguments_for(model.calls, arguments == nullptr ? Json("") : *arguments));
     copy.set("function", std::move(named));
     if (!copy.has("type")) copy.set("type", "function");
+    if (const auto id = call.string("id")) copy.set("id", id_for(model, *id));
     out.items().push_back(std::move(copy));
   }
   return out;
@@ -128,8 +152,23 @@ std::optional<ApiError> copy_strings(const Json& message, const std::string& pat
   return std::nullopt;
 }
 
-std::optional<ApiError> add_message(const Json& message, const std::string& path, bool knows_developer,
-                                    Conversation& conversation) {
+/// A message in the older form of calls, in the newer one.
+Json modern(const Json& message, Messages& messages) {
+  const Json* call = message.present("function_call");
+  const bool result = message.string("role") == "function";
+  if (call == nullptr && !result) return message;
+  Json out = message;
+  if (call != nullptr) {
+    messages.last_call_id = fmt::format("call{:05}", messages.calls);
+    Json modern_call;
+    modern_call.set("id", messages.last_call_id).set("type", "function").set("function", *call);
+    out.set("tool_calls", Json::Array{std::move(modern_call)}).set("function_call", nullptr);
+  }
+  if (result) out.set("role", "tool").set("tool_call_id", messages.last_call_id);
+  return out;
+}
+
+Checked<std::string> read_role(const Json& message, const std::string& path) {
   if (!message.is_object()) {
     return ApiError{400,
                     fmt::format("Invalid type for '{}': expected an object, but got {} instead.", path, message.kind()),
@@ -146,43 +185,61 @@ std::optional<ApiError> add_message(const Json& message, const std::string& path
         400, fmt::format("Invalid value: '{}'. Supported values are: {}.", role->substr(0, 64), fmt::join(roles, ", ")),
         "invalid_value", path + ".role"};
   }
-  if (*role == "tool" && !message.string("tool_call_id")) {
+  return *role;
+}
+
+std::optional<ApiError> add_message(const Json& given, const std::string& path, const TextModel& model,
+                                    Messages& messages) {
+  const auto role = read_role(given, path);
+  if (!role.ok()) return role.error();
+  const Json message = modern(given, messages);
+  const std::string shown_role = *message.string("role");
+  if (shown_role == "tool" && !message.string("tool_call_id")) {
     return ApiError{400, fmt::format("Missing required parameter: '{}.tool_call_id'.", path),
                     "missing_required_parameter", path + ".tool_call_id"};
   }
+  const bool knows_developer =
+      model.chat_template && model.chat_template->source().find("developer") != std::string::npos;
   Json out;
-  out.set("role", *role == "developer" && !knows_developer ? "system" : *role);
+  out.set("role", shown_role == "developer" && !knows_developer ? "system" : shown_role);
   const Json* calls = message.present("tool_calls");
-  auto content =
-      read_content(message, path, *role == "assistant" && (calls != nullptr || message.present("refusal") != nullptr));
+  const bool has_calls = calls != nullptr && (!calls->is_array() || !calls->items().empty());
+  auto content = read_content(message, path,
+                              shown_role == "assistant" && (calls != nullptr || message.present("refusal") != nullptr));
   if (!content.ok()) return std::move(content).error();
-  conversation.bytes += content.value().size();
-  conversation.last_content = content.value();
-  conversation.last_role = *role;
-  out.set("content", std::move(content).value());
+  messages.bytes += content.value().size();
+  messages.last_content = content.value();
+  messages.last_role = shown_role;
+  const bool nothing = has_calls && content.value().empty() && model.calls.takes_no_content;
+  out.set("content", nothing ? Json() : Json(std::move(content).value()));
   if (auto error = copy_strings(message, path, out)) return error;
-  if (calls != nullptr) {
-    auto read = read_calls(*calls, path);
+  if (const auto id = out.string("tool_call_id")) out.set("tool_call_id", id_for(model, *id));
+  if (const Json* reasoning = out.find("reasoning_content");
+      reasoning != nullptr && model.calls.reads_thinking && (!has_calls || messages.last_content.empty())) {
+    out.set("thinking", Json(*reasoning));
+  }
+  if (has_calls) {
+    auto read = read_calls(*calls, path, model);
     if (!read.ok()) return std::move(read).error();
+    messages.calls += static_cast<int64_t>(read.value().items().size());
     out.set("tool_calls", std::move(read).value());
   }
-  conversation.messages.items().push_back(std::move(out));
+  messages.list.items().push_back(std::move(out));
   return std::nullopt;
 }
 
-Checked<Conversation> read_messages(Fields& fields, bool knows_developer) {
+Checked<Messages> read_messages(Fields& fields, const TextModel& model) {
   const Json::Array* messages = fields.array("messages", kMaxMessages);
   if (fields.failed()) return *fields.error();
   if (messages == nullptr)
     return ApiError{400, "Missing required parameter: 'messages'.", "missing_required_parameter", "messages"};
   if (messages->empty())
     return ApiError{400, "Invalid 'messages': expected at least one message.", "invalid_value", "messages"};
-  Conversation conversation;
+  Messages read;
   for (size_t i = 0; i < messages->size(); ++i) {
-    if (auto error = add_message((*messages)[i], fmt::format("messages[{}]", i), knows_developer, conversation))
-      return *error;
+    if (auto error = add_message((*messages)[i], fmt::format("messages[{}]", i), model, read)) return *error;
   }
-  return conversation;
+  return read;
 }
 
 /// Adds the client's variables; what belongs to the server is refused.
@@ -230,9 +287,18 @@ Json base_variables(const TextModel& model) {
   return variables;
 }
 
+/// The end of what the template itself wrote.
+std::string trusted_end(const std::vector<TextPiece>& pieces) {
+  std::string end;
+  for (auto piece = pieces.rbegin(); piece != pieces.rend() && piece->trusted && end.size() < 64; ++piece)
+    end.insert(0, piece->text);
+  return end;
+}
+
 }  // namespace
 
-Checked<std::vector<int32_t>> render_conversation(Fields& fields, const TextModel& model, const AnswerParams& params) {
+Checked<Conversation> render_conversation(Fields& fields, const TextModel& model, const AnswerParams& params,
+                                          const ToolUse& tools) {
   const bool add_special = fields.boolean("add_special_tokens").value_or(false);
   const auto add_prompt = fields.boolean("add_generation_prompt");
   const bool go_on = fields.boolean("continue_final_message").value_or(false);
@@ -241,24 +307,24 @@ Checked<std::vector<int32_t>> render_conversation(Fields& fields, const TextMode
                    "'continue_final_message' and 'add_generation_prompt' cannot both be true.");
   }
   const auto& chat_template = model.chat_template;
-  const bool knows_developer = chat_template && chat_template->source().find("developer") != std::string::npos;
   Json variables = base_variables(model);
   add_variables(fields, variables);
-  auto conversation = read_messages(fields, knows_developer);
+  auto read = read_messages(fields, model);
   if (fields.failed()) return *fields.error();
-  if (!conversation.ok()) return std::move(conversation).error();
+  if (!read.ok()) return std::move(read).error();
   if (!chat_template)
     return ApiError{400,
                     "This model has no chat template: use /v1/completions, or start the server with --chat-template.",
                     "unsupported_value", "messages"};
-  if (auto error = check_text_size(model, conversation.value().bytes, params, "messages")) return *error;
+  if (auto error = check_text_size(model, read.value().bytes, params, "messages")) return *error;
 
-  Conversation& talk = conversation.value();
+  Messages& talk = read.value();
   if (go_on && talk.last_role != "assistant") {
     return ApiError{400, "'continue_final_message' needs an assistant message at the end.", "invalid_value",
                     "continue_final_message"};
   }
-  variables.set("messages", std::move(talk.messages));
+  variables.set("messages", std::move(talk.list));
+  if (!tools.offered.is_null()) variables.set("tools", tools.offered);
   variables.set("add_generation_prompt", add_prompt.value_or(!go_on));
   auto pieces = chat_template->render(variables, {"bos_token", "eos_token", "pad_token", "unk_token"});
   if (!pieces.ok())
@@ -269,7 +335,11 @@ Checked<std::vector<int32_t>> render_conversation(Fields& fields, const TextMode
   }
   auto tokens = model.tokenizer->encode_pieces(pieces.value(), add_special);
   if (!tokens.ok()) return ApiError{400, tokens.error().message, "invalid_value", "messages"};
-  return std::move(tokens).value();
+  Conversation conversation;
+  conversation.tokens = std::move(tokens).value();
+  conversation.opens_reasoning = model.options.reply_format.opens_reasoning(trusted_end(pieces.value()));
+  conversation.calls = talk.calls;
+  return conversation;
 }
 
 }  // namespace quern

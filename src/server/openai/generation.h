@@ -10,9 +10,13 @@
 #include "engine/request.h"
 #include "server/openai/errors.h"
 #include "server/openai/fields.h"
+#include "server/openai/tool_use.h"
 #include "server/options.h"
+#include "server/protocol.h"
 #include "text/chat_template.h"
 #include "text/constraint.h"
+#include "text/reply/call_rendering.h"
+#include "text/reply/reply.h"
 #include "text/tokenizer.h"
 
 namespace quern {
@@ -22,6 +26,7 @@ struct TextModel {
   ServerOptions options;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // may be absent
+  CallRendering calls;                                // of the chat template
   size_t longest_token_bytes = 1;
 
   int32_t vocab_size() const { return options.vocab_size > 0 ? options.vocab_size : tokenizer->size(); }
@@ -44,6 +49,7 @@ struct AnswerParams {
   bool continuous_usage = false;
   bool return_token_ids = false;
   bool tokens_as_ids = false;
+  bool include_reasoning = true;
   int32_t priority = 0;
   std::string cache_salt;
 };
@@ -54,13 +60,30 @@ struct Prompt {
   int32_t max_tokens = 0;  // what is asked, cut to what the context holds
 };
 
+/// A rendered conversation.
+struct Conversation {
+  std::vector<int32_t> tokens;
+  bool opens_reasoning = false;  // the template has begun the reasoning of the answer
+  int64_t calls = 0;             // in its messages
+};
+
+/// How the reply of a chat is told apart; without `parsed` it is text and nothing else.
+struct ReplyPlan {
+  bool parsed = false;
+  ToolUse tools;
+  ReplyOptions options;
+  int64_t earlier_calls = 0;
+};
+
 struct Generation {
+  Protocol protocol = Protocol::openai;
   bool chat = false;
   std::string model;  // as the client called it
   AnswerParams params;
   std::vector<Prompt> prompts;
   std::optional<ConstraintSpec> constraint;  // what the answer must look like
   std::string constraint_param;              // the field that says so
+  ReplyPlan reply;
   std::vector<std::string> unknown_fields;
   std::string request_id;  // from the body; "" when it says none
 };
@@ -81,9 +104,11 @@ std::optional<ApiError> fit_prompt(const TextModel& model, const AnswerParams& p
                                    std::string_view param, Prompt& prompt);
 
 Checked<Generation> parse_chat(std::string_view body, const TextModel& model);
+Checked<Generation> read_chat(const Json& body, const TextModel& model);
 Checked<Generation> parse_completion(std::string_view body, const TextModel& model);
 
-/// The tokens of a conversation; reads `messages` and what concerns the template.
-Checked<std::vector<int32_t>> render_conversation(Fields& fields, const TextModel& model, const AnswerParams& params);
+/// Reads `messages` and what concerns the template.
+Checked<Conversation> render_conversation(Fields& fields, const TextModel& model, const AnswerParams& params,
+                                          const ToolUse& tools);
 
 }  // namespace quern

@@ -39,10 +39,14 @@ Checked<std::string> tokenize(std::string_view body, const TextModel& model) {
   read_model(fields, model.options);
   const bool with_texts = fields.boolean("return_token_strs").value_or(false);
   if (fields.failed()) return *fields.error();
-  AnswerParams params;
-  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, json.present("messages") != nullptr
-                                                          ? render_conversation(fields, model, params)
-                                                          : read_text(fields, model));
+  std::vector<int32_t> tokens;
+  if (json.present("messages") != nullptr) {
+    const ToolUse tools = read_tool_use(fields, model);
+    ASSIGN_OR_RETURN(Conversation conversation, render_conversation(fields, model, AnswerParams(), tools));
+    tokens = std::move(conversation.tokens);
+  } else {
+    ASSIGN_OR_RETURN(tokens, read_text(fields, model));
+  }
   Json out;
   Json ids(Json::Array{});
   Json texts(Json::Array{});

@@ -57,8 +57,13 @@ void append_bytes(std::string& out, std::string_view bytes) {
 void append_usage(std::string& out, const Usage& usage) {
   fmt::format_to(
       std::back_inserter(out),
-      R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}}}})",
+      R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}})",
       usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
+  if (usage.reasoning_tokens >= 0) {
+    fmt::format_to(std::back_inserter(out), R"(,"completion_tokens_details":{{"reasoning_tokens":{}}})",
+                   usage.reasoning_tokens);
+  }
+  out += '}';
 }
 
 int64_t utf8_length(std::string_view text) {
@@ -66,8 +71,8 @@ int64_t utf8_length(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }
 
-Wire::Wire(const Generation& generation, const Tokenizer& tokenizer, const Identity& identity)
-    : generation_(generation), tokenizer_(tokenizer) {
+OpenAiWire::OpenAiWire(const Generation& generation, const TextModel& model, const Identity& identity)
+    : generation_(generation), tokenizer_(*model.tokenizer), reasoning_fields_(model.options.reasoning_fields) {
   const auto head = [&](std::string_view object) {
     std::string out = R"({"id":)";
     append_json_string(out, identity.id);
@@ -86,14 +91,14 @@ Wire::Wire(const Generation& generation, const Tokenizer& tokenizer, const Ident
   chunk_head_ = "data: " + head(generation.chat ? "chat.completion.chunk" : "text_completion");
 }
 
-void Wire::begin_chunk(std::string& out, int32_t index) const {
+void OpenAiWire::begin_chunk(std::string& out, int32_t index) const {
   append(out, chunk_head_);
   append(out, R"({"index":)");
   append_integer(out, index);
 }
 
-void Wire::end_chunk(std::string& out, const AnswerEnd* end, const std::vector<int32_t>* token_ids,
-                     const Usage& usage) const {
+void OpenAiWire::end_chunk(std::string& out, const AnswerEnd* end, const std::vector<int32_t>* token_ids,
+                           const Usage& usage) const {
   append_end(out, end);
   if (generation_.params.return_token_ids && token_ids != nullptr) {
     append(out, R"(,"token_ids":)");
@@ -109,11 +114,12 @@ void Wire::end_chunk(std::string& out, const AnswerEnd* end, const std::vector<i
   append(out, "}\n\n");
 }
 
-void Wire::first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) const {
+void OpenAiWire::first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) {
   if (!generation_.chat && prompt.echo.empty() && !generation_.params.return_token_ids) return;
   begin_chunk(out, index);
   if (generation_.chat) {
-    append(out, R"(,"delta":{"role":"assistant","content":"","refusal":null})");
+    append(out, R"(,"delta":{"role":"assistant","content":)");
+    append(out, generation_.reply.parsed ? R"(null,"refusal":null})" : R"("","refusal":null})");
   } else {
     append(out, R"(,"text":)");
     append_json_string(out, prompt.echo);
@@ -126,11 +132,12 @@ void Wire::first_chunk(std::string& out, int32_t index, const Prompt& prompt, co
   end_chunk(out, nullptr, nullptr, usage);
 }
 
-void Wire::chunk(std::string& out, int32_t index, const AnswerPiece& piece, const Usage& usage) const {
+void OpenAiWire::chunk(std::string& out, int32_t index, const AnswerPiece& piece, const Usage& usage) {
   const bool ids = generation_.params.return_token_ids && !piece.token_ids.empty();
   const bool text = !piece.text.empty() || !piece.shown.empty() || ids;
   const AnswerEnd* end = piece.end ? &*piece.end : nullptr;
   if (generation_.chat) {
+    for (const ReplyPiece& one : piece.reply) reply_chunk(out, index, one, usage);
     if (text) {
       begin_chunk(out, index);
       append(out, R"(,"delta":{"content":)");
@@ -153,14 +160,60 @@ void Wire::chunk(std::string& out, int32_t index, const AnswerPiece& piece, cons
   end_chunk(out, end, &piece.token_ids, usage);
 }
 
-void Wire::usage_chunk(std::string& out, const Usage& usage) const {
-  append(out, chunk_head_);
-  append(out, R"(],"usage":)");
-  append_usage(out, usage);
-  append(out, "}\n\n");
+/// A chunk for a part of a parsed reply; the name of a call comes before its arguments.
+void OpenAiWire::reply_chunk(std::string& out, int32_t index, const ReplyPiece& piece, const Usage& usage) const {
+  const bool legacy = generation_.reply.tools.legacy;
+  begin_chunk(out, index);
+  append(out, R"(,"delta":{)");
+  if (piece.kind == ReplyPiece::Kind::content) {
+    append(out, R"("content":)");
+    append_json_string(out, piece.text);
+  } else if (piece.kind == ReplyPiece::Kind::reasoning) {
+    append_reasoning(out, piece.text);
+  } else {
+    if (!legacy) fmt::format_to(std::back_inserter(out), R"("tool_calls":[{{"index":{},)", piece.call);
+    const bool begins = piece.kind == ReplyPiece::Kind::call;
+    if (begins && !legacy) {
+      append(out, R"("id":)");
+      append_json_string(out, piece.id);
+      append(out, R"(,"type":"function",)");
+    }
+    append(out, legacy ? R"("function_call":{)" : R"("function":{)");
+    append(out, begins ? R"("name":)" : R"("arguments":)");
+    append_json_string(out, piece.text);
+    append(out, begins ? R"(,"arguments":""})" : "}");
+    if (!legacy) append(out, "}]");
+  }
+  append(out, R"(},"logprobs":null)");
+  end_chunk(out, nullptr, nullptr, usage);
 }
 
-std::string Wire::whole(const std::vector<WholeChoice>& choices, const Usage& usage) const {
+/// Under both names, unless the operator wants one: some clients know this one, some that one.
+void OpenAiWire::append_reasoning(std::string& out, std::string_view text) const {
+  if (reasoning_fields_ != ReasoningFields::reasoning_content) {
+    append(out, R"("reasoning":)");
+    append_json_string(out, text);
+  }
+  if (reasoning_fields_ == ReasoningFields::both) out += ',';
+  if (reasoning_fields_ != ReasoningFields::reasoning) {
+    append(out, R"("reasoning_content":)");
+    append_json_string(out, text);
+  }
+}
+
+void OpenAiWire::finish(std::string& out, const Usage& usage) {
+  if (generation_.params.include_usage) {
+    append(out, chunk_head_);
+    append(out, R"(],"usage":)");
+    append_usage(out, usage);
+    append(out, "}\n\n");
+  }
+  append(out, "data: [DONE]\n\n");
+}
+
+void OpenAiWire::error(std::string& out, const ApiError& error) { out += "data: " + error_body(error) + "\n\n"; }
+
+std::string OpenAiWire::whole(const std::vector<WholeChoice>& choices, const Usage& usage) {
   std::string out = whole_head_;
   for (size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) out += ',';
@@ -176,14 +229,12 @@ std::string Wire::whole(const std::vector<WholeChoice>& choices, const Usage& us
   return out;
 }
 
-void Wire::append_choice(std::string& out, int32_t index, const WholeChoice& choice) const {
+void OpenAiWire::append_choice(std::string& out, int32_t index, const WholeChoice& choice) const {
   append(out, R"({"index":)");
   append_integer(out, index);
   const Prompt& prompt = generation_.prompts[static_cast<size_t>(index / generation_.params.n)];
   if (generation_.chat) {
-    append(out, R"(,"message":{"role":"assistant","content":)");
-    append_json_string(out, choice.text);
-    append(out, R"(,"refusal":null})");
+    append_message(out, choice);
   } else {
     append(out, R"(,"text":)");
     append_json_string(out, prompt.echo + choice.text);
@@ -202,18 +253,49 @@ void Wire::append_choice(std::string& out, int32_t index, const WholeChoice& cho
   out += '}';
 }
 
-void Wire::append_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
+void OpenAiWire::append_message(std::string& out, const WholeChoice& choice) const {
+  append(out, R"(,"message":{"role":"assistant","content":)");
+  if (choice.text.empty() && (!choice.calls.empty() || !choice.reasoning.empty())) {
+    append(out, "null");
+  } else {
+    append_json_string(out, choice.text);
+  }
+  append(out, R"(,"refusal":null)");
+  if (!choice.reasoning.empty()) {
+    out += ',';
+    append_reasoning(out, choice.reasoning);
+  }
+  const bool legacy = generation_.reply.tools.legacy;
+  for (size_t i = 0; i < choice.calls.size(); ++i) {
+    const WholeChoice::Call& call = choice.calls[i];
+    append(out, legacy ? R"(,"function_call":{)" : i == 0 ? R"(,"tool_calls":[{)" : ",{");
+    if (!legacy) {
+      append(out, R"("id":)");
+      append_json_string(out, call.id);
+      append(out, R"(,"type":"function","function":{)");
+    }
+    append(out, R"("name":)");
+    append_json_string(out, call.name);
+    append(out, R"(,"arguments":)");
+    append_json_string(out, call.arguments);
+    append(out, legacy ? "}" : "}}");
+  }
+  if (!legacy && !choice.calls.empty()) out += ']';
+  out += '}';
+}
+
+void OpenAiWire::append_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
   if (generation_.params.sampling.logprobs < 0) return append(out, "null");
   if (generation_.chat) return append_chat_logprobs(out, shown);
   append_completion_logprobs(out, shown);
 }
 
-void Wire::append_token(std::string& out, int32_t id) const {
+void OpenAiWire::append_token(std::string& out, int32_t id) const {
   if (generation_.params.tokens_as_ids) return append_json_string(out, fmt::format("token_id:{}", id));
   append_json_string(out, token_bytes(id));
 }
 
-void Wire::append_scored(std::string& out, int32_t id, float logprob) const {
+void OpenAiWire::append_scored(std::string& out, int32_t id, float logprob) const {
   append(out, R"({"token":)");
   append_token(out, id);
   append(out, R"(,"logprob":)");
@@ -222,7 +304,7 @@ void Wire::append_scored(std::string& out, int32_t id, float logprob) const {
   append_bytes(out, token_bytes(id));
 }
 
-void Wire::append_chat_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
+void OpenAiWire::append_chat_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
   append(out, R"({"content":[)");
   for (size_t i = 0; i < shown.size(); ++i) {
     if (i > 0) out += ',';
@@ -240,7 +322,7 @@ void Wire::append_chat_logprobs(std::string& out, const std::vector<ShownToken>&
 }
 
 /// The best tokens, and the chosen one when it is not among them.
-void Wire::append_best(std::string& out, const ShownToken& token) const {
+void OpenAiWire::append_best(std::string& out, const ShownToken& token) const {
   bool chosen = false;
   out += '{';
   for (const auto& [id, logprob] : token.logprobs.top) {
@@ -259,7 +341,7 @@ void Wire::append_best(std::string& out, const ShownToken& token) const {
   out.back() = '}';
 }
 
-void Wire::append_completion_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
+void OpenAiWire::append_completion_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
   const auto list = [&](std::string_view name, auto&& item) {
     append_json_string(out, name);
     append(out, ":[");

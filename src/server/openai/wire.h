@@ -1,4 +1,4 @@
-// Wire: writes the JSON of answers, whole and in chunks. Appends to strings; no JSON library. One answer's thread.
+// OpenAiWire: writes the JSON of chats and completions, whole and in chunks; no JSON library. One answer's thread.
 #pragma once
 
 #include <cstdint>
@@ -7,27 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "server/openai/answer.h"
-#include "server/openai/generation.h"
+#include "server/wire.h"
 #include "text/tokenizer.h"
 
 namespace quern {
 
-struct Usage {
-  int64_t prompt_tokens = 0;
-  int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;
-};
-
-/// A finished choice of a whole answer.
-struct WholeChoice {
-  std::string text;
-  std::vector<ShownToken> shown;
-  std::vector<int32_t> token_ids;
-  AnswerEnd end;
-};
-
-class Wire {
+class OpenAiWire final : public Wire {
  public:
   struct Identity {
     std::string id;
@@ -35,20 +20,25 @@ class Wire {
     int64_t created = 0;
   };
 
-  Wire(const Generation& generation, const Tokenizer& tokenizer, const Identity& identity);
+  OpenAiWire(const Generation& generation, const TextModel& model, const Identity& identity);
 
   /// The role chunk of a chat choice, or the echoed prompt of a completion; nothing for a completion without echo.
-  void first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) const;
+  void first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) override;
   /// The chunk or chunks for what an event added; nothing when it added nothing to be seen.
-  void chunk(std::string& out, int32_t index, const AnswerPiece& piece, const Usage& usage) const;
-  void usage_chunk(std::string& out, const Usage& usage) const;
+  void chunk(std::string& out, int32_t index, const AnswerPiece& piece, const Usage& usage) override;
+  /// The usage, when it was asked for, and the mark of the end.
+  void finish(std::string& out, const Usage& usage) override;
+  void error(std::string& out, const ApiError& error) override;
 
-  std::string whole(const std::vector<WholeChoice>& choices, const Usage& usage) const;
+  std::string whole(const std::vector<WholeChoice>& choices, const Usage& usage) override;
 
  private:
   void begin_chunk(std::string& out, int32_t index) const;
   void end_chunk(std::string& out, const AnswerEnd* end, const std::vector<int32_t>* token_ids,
                  const Usage& usage) const;
+  void reply_chunk(std::string& out, int32_t index, const ReplyPiece& piece, const Usage& usage) const;
+  void append_reasoning(std::string& out, std::string_view text) const;
+  void append_message(std::string& out, const WholeChoice& choice) const;
   void append_choice(std::string& out, int32_t index, const WholeChoice& choice) const;
   void append_logprobs(std::string& out, const std::vector<ShownToken>& shown) const;
   void append_chat_logprobs(std::string& out, const std::vector<ShownToken>& shown) const;
@@ -60,6 +50,7 @@ class Wire {
 
   const Generation& generation_;
   const Tokenizer& tokenizer_;
+  const ReasoningFields reasoning_fields_;
   std::string chunk_head_;  // up to and with "choices":[
   std::string whole_head_;
 };

@@ -1,0 +1,208 @@
+#include "server/anthropic/messages.h"
+
+#include <fmt/format.h>
+
+namespace quern {
+namespace {
+
+constexpr size_t kMaxMessages = 65'536;
+
+ApiError wrong(std::string message, std::string param) {
+  return {400, std::move(message), "invalid_value", std::move(param)};
+}
+
+/// The text of a content: a string, or text blocks joined by line breaks.
+Checked<std::string> text_of(const Json& content, const std::string& path) {
+  if (content.is_string()) return content.as_string();
+  if (!content.is_array()) return wrong(fmt::format("{}: expected a string or an array of blocks.", path), path);
+  std::string text;
+  for (const Json& block : content.items()) {
+    const std::string type = block.string("type").value_or("");
+    const auto part = block.string("text");
+    if (type != "text" || !part) {
+      return ApiError{400,
+                      fmt::format("{}: content of type '{}' is not supported by this model.", path, type.substr(0, 64)),
+                      "unsupported_parameter", path};
+    }
+    if (!text.empty()) text += '\n';
+    text += *part;
+  }
+  return text;
+}
+
+/// One message in parts; those of an assistant become one message, the results of tools messages of their own.
+struct Parts {
+  std::string text;
+  std::string reasoning;
+  Json::Array calls;
+  Json::Array results;
+};
+
+std::optional<ApiError> add_block(const Json& block, const std::string& path, Parts& parts) {
+  const std::string type = block.string("type").value_or("");
+  if (type == "text" && block.string("text")) {
+    if (!parts.text.empty()) parts.text += '\n';
+    parts.text += *block.string("text");
+  } else if (type == "thinking") {
+    parts.reasoning += block.string("thinking").value_or("");
+  } else if (type == "redacted_thinking") {
+    return std::nullopt;
+  } else if (type == "tool_use" && block.string("id") && block.string("name")) {
+    const Json* input = block.present("input");
+    Json function;
+    function.set("name", *block.string("name")).set("arguments", input == nullptr ? "{}" : input->dump());
+    parts.calls.push_back(
+        Json().set("id", *block.string("id")).set("type", "function").set("function", std::move(function)));
+  } else if (type == "tool_result" && block.string("tool_use_id")) {
+    const Json* content = block.present("content");
+    auto text = content == nullptr ? Checked<std::string>(std::string()) : text_of(*content, path + ".content");
+    if (!text.ok()) return text.error();
+    parts.results.push_back(Json()
+                                .set("role", "tool")
+                                .set("tool_call_id", *block.string("tool_use_id"))
+                                .set("content", std::move(text).value()));
+  } else {
+    return ApiError{400,
+                    fmt::format("{}: a block of type '{}' is not supported by this model, or not complete.", path,
+                                type.substr(0, 64)),
+                    "unsupported_parameter", path};
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> add_message(const Json& message, const std::string& path, Json::Array& out) {
+  const std::string role = message.string("role").value_or("");
+  if (role != "user" && role != "assistant")
+    return wrong(fmt::format("{}.role: expected user or assistant.", path), path);
+  const Json* content = message.present("content");
+  if (content == nullptr) return wrong(fmt::format("{}.content: this field is required.", path), path);
+  Parts parts;
+  if (content->is_string()) {
+    parts.text = content->as_string();
+  } else if (content->is_array()) {
+    for (size_t i = 0; i < content->items().size(); ++i) {
+      if (auto error = add_block(content->items()[i], fmt::format("{}.content.{}", path, i), parts)) return error;
+    }
+  } else {
+    return wrong(fmt::format("{}.content: expected a string or an array of blocks.", path), path);
+  }
+  for (Json& result : parts.results) out.push_back(std::move(result));
+  if (role == "user" && parts.text.empty() && !parts.results.empty()) return std::nullopt;
+  Json chat;
+  chat.set("role", role).set("content", std::move(parts.text));
+  if (!parts.reasoning.empty()) chat.set("reasoning_content", std::move(parts.reasoning));
+  if (!parts.calls.empty()) chat.set("tool_calls", std::move(parts.calls));
+  out.push_back(std::move(chat));
+  return std::nullopt;
+}
+
+Checked<Json::Array> read_messages(const Json& body) {
+  Json::Array out;
+  if (const Json* system = body.present("system")) {
+    auto text = text_of(*system, "system");
+    if (!text.ok()) return text.error();
+    out.push_back(Json().set("role", "system").set("content", std::move(text).value()));
+  }
+  const Json* messages = body.present("messages");
+  if (messages == nullptr || !messages->is_array() || messages->items().empty() ||
+      messages->items().size() > kMaxMessages) {
+    return wrong("messages: expected at least one message.", "messages");
+  }
+  for (size_t i = 0; i < messages->items().size(); ++i) {
+    if (auto error = add_message(messages->items()[i], fmt::format("messages.{}", i), out)) return *error;
+  }
+  return out;
+}
+
+/// Tools of a client; the vendor's own ones, which run at the vendor, are passed over.
+Checked<Json::Array> read_tools(const Json& tools) {
+  Json::Array out;
+  if (!tools.is_array()) return wrong("tools: expected an array.", "tools");
+  for (size_t i = 0; i < tools.items().size(); ++i) {
+    const Json& tool = tools.items()[i];
+    const auto type = tool.string("type");
+    if (type && *type != "custom") continue;
+    const auto name = tool.string("name");
+    if (!name) return wrong(fmt::format("tools.{}.name: this field is required.", i), "tools");
+    Json function;
+    function.set("name", *name);
+    if (const auto description = tool.string("description")) function.set("description", *description);
+    if (const Json* schema = tool.present("input_schema")) function.set("parameters", *schema);
+    out.push_back(Json().set("type", "function").set("function", std::move(function)));
+  }
+  return out;
+}
+
+std::optional<ApiError> read_tool_choice(const Json& choice, Json& chat) {
+  const std::string type = choice.string("type").value_or("");
+  if (choice.boolean("disable_parallel_tool_use").value_or(false)) chat.set("parallel_tool_calls", false);
+  if (type == "auto" || type == "none") {
+    chat.set("tool_choice", type);
+  } else if (type == "any") {
+    chat.set("tool_choice", "required");
+  } else if (type == "tool" && choice.string("name")) {
+    Json named;
+    named.set("type", "function").set("function", Json().set("name", *choice.string("name")));
+    chat.set("tool_choice", std::move(named));
+  } else {
+    return wrong("tool_choice: expected auto, any, none, or tool with a name.", "tool_choice");
+  }
+  return std::nullopt;
+}
+
+void copy(const Json& from, std::string_view name, std::string_view as, Json& to) {
+  if (const Json* value = from.present(name)) to.set(as, *value);
+}
+
+}  // namespace
+
+Checked<Json> chat_of_messages(const Json& body, bool needs_max_tokens) {
+  Json chat;
+  if (needs_max_tokens && body.present("max_tokens") == nullptr) {
+    return ApiError{400, "max_tokens: this field is required.", "missing_required_parameter", "max_tokens"};
+  }
+  auto messages = read_messages(body);
+  if (!messages.ok()) return messages.error();
+  chat.set("messages", std::move(messages).value());
+  if (const Json* tools = body.present("tools")) {
+    auto read = read_tools(*tools);
+    if (!read.ok()) return read.error();
+    chat.set("tools", std::move(read).value());
+  }
+  if (const Json* choice = body.present("tool_choice");
+      choice != nullptr && chat.find("tools") != nullptr && !chat.find("tools")->items().empty()) {
+    if (auto error = read_tool_choice(*choice, chat)) return *error;
+  }
+  Json variables;
+  if (const Json* given = body.present("chat_template_kwargs"); given != nullptr && given->is_object())
+    variables = *given;
+  if (const Json* thinking = body.present("thinking")) {
+    const bool on = thinking->string("type") != "disabled";
+    variables.set("enable_thinking", on).set("thinking", on);
+  }
+  if (variables.is_object()) chat.set("chat_template_kwargs", std::move(variables));
+  for (const std::string_view name : {"model", "max_tokens", "temperature", "top_p", "top_k", "stream"})
+    copy(body, name, name, chat);
+  copy(body, "stop_sequences", "stop", chat);
+  return chat;
+}
+
+Checked<Generation> parse_messages(std::string_view body, const TextModel& model) {
+  ASSIGN_OR_RETURN(const Json json, parse_body(body));
+  ASSIGN_OR_RETURN(const Json chat, chat_of_messages(json, true));
+  ASSIGN_OR_RETURN(Generation generation, read_chat(chat, model));
+  generation.protocol = Protocol::anthropic;
+  return generation;
+}
+
+Checked<std::string> count_message_tokens(std::string_view body, const TextModel& model) {
+  ASSIGN_OR_RETURN(const Json json, parse_body(body));
+  ASSIGN_OR_RETURN(const Json chat, chat_of_messages(json, false));
+  Fields fields(chat);
+  read_model(fields, model.options);
+  const ToolUse tools = read_tool_use(fields, model);
+  ASSIGN_OR_RETURN(const Conversation conversation, render_conversation(fields, model, AnswerParams(), tools));
+  return Json().set("input_tokens", static_cast<int64_t>(conversation.tokens.size())).dump();
+}
+
+}  // namespace quern

@@ -1,0 +1,21 @@
+// Requests of Anthropic's Messages API -> chat requests, which are read on from there. Values.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "server/openai/errors.h"
+#include "server/openai/generation.h"
+
+namespace quern {
+
+/// A body of /v1/messages as one of /v1/chat/completions. What no model here can do is refused by name; hints that
+/// change nothing, as `cache_control`, are passed over.
+Checked<Json> chat_of_messages(const Json& body, bool needs_max_tokens);
+
+Checked<Generation> parse_messages(std::string_view body, const TextModel& model);
+/// The body of the answer of /v1/messages/count_tokens.
+Checked<std::string> count_message_tokens(std::string_view body, const TextModel& model);
+
+}  // namespace quern

@@ -1,0 +1,36 @@
+#include "server/wire.h"
+
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "server/anthropic/message_wire.h"
+#include "server/openai/wire.h"
+#include "server/session.h"
+
+namespace quern {
+void WholeChoice::add(AnswerPiece piece) {
+  text += piece.text;
+  for (ReplyPiece& one : piece.reply) {
+    switch (one.kind) {
+      case ReplyPiece::Kind::content: text += one.text; break;
+      case ReplyPiece::Kind::reasoning: reasoning += one.text; break;
+      case ReplyPiece::Kind::call: calls.push_back({std::move(one.id), std::move(one.text), {}}); break;
+      case ReplyPiece::Kind::arguments: calls.back().arguments += one.text; break;
+    }
+  }
+  std::move(piece.shown.begin(), piece.shown.end(), std::back_inserter(shown));
+  token_ids.insert(token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
+  if (piece.end) end = std::move(*piece.end);
+}
+
+std::unique_ptr<Wire> make_wire(const Generation& generation, const TextModel& model) {
+  if (generation.protocol == Protocol::anthropic) return std::make_unique<MessageWire>(generation, random_hex());
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const OpenAiWire::Identity identity{(generation.chat ? "chatcmpl-" : "cmpl-") + random_hex(),
+                                      "quern-" + model.options.version,
+                                      std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+  return std::make_unique<OpenAiWire>(generation, model, identity);
+}
+
+}  // namespace quern

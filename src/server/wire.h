@@ -1,0 +1,58 @@
+// Wire: writes the answers of one protocol, whole or as the events of a stream. One answer's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/openai/answer.h"
+#include "server/openai/errors.h"
+#include "server/openai/generation.h"
+
+namespace quern {
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t reasoning_tokens = -1;  // of the completion; -1: not told apart
+};
+
+/// A finished choice of a whole answer.
+struct WholeChoice {
+  struct Call {
+    std::string id;
+    std::string name;
+    std::string arguments;
+  };
+  std::string text;
+  std::string reasoning;
+  std::vector<Call> calls;
+  std::vector<ShownToken> shown;
+  std::vector<int32_t> token_ids;
+  AnswerEnd end;
+
+  void add(AnswerPiece piece);
+};
+
+/// Appends to `out`; one is made for each answer.
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  /// When the first token of a choice is there.
+  virtual void first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) = 0;
+  /// What an event added; nothing when it added nothing to be seen.
+  virtual void chunk(std::string& out, int32_t index, const AnswerPiece& piece, const Usage& usage) = 0;
+  /// The end of a stream.
+  virtual void finish(std::string& out, const Usage& usage) = 0;
+  /// Instead of that, when something went wrong.
+  virtual void error(std::string& out, const ApiError& error) = 0;
+
+  virtual std::string whole(const std::vector<WholeChoice>& choices, const Usage& usage) = 0;
+};
+
+/// For this generation, which outlives it.
+std::unique_ptr<Wire> make_wire(const Generation& generation, const TextModel& model);
+
+}  // namespace quern

@@ -1,0 +1,89 @@
+#include "text/reply/call_grammar.h"
+
+#include <fmt/format.h>
+
+#include "text/reply/reply.h"
+#include "text/reply/reply_format.h"
+
+namespace quern {
+namespace {
+
+constexpr std::string_view kSomeSpace = "[ \\n]{0,3}";
+
+/// The reasoning that may, or when the prompt has opened it must, come before.
+Json after_reasoning(const CallGrammar& grammar, const Thinking& thinking, bool opened, Json calls) {
+  const tags::Edge begin = opened ? tags::Edge(std::string()) : grammar.edge(thinking.begin);
+  Json thoughts = tags::tag(begin, tags::any_text(), grammar.edge(thinking.end));
+  if (opened) return tags::sequence({std::move(thoughts), tags::regex(kSomeSpace), std::move(calls)});
+  thoughts = tags::sequence({tags::regex(kSomeSpace), std::move(thoughts), tags::regex(kSomeSpace)});
+  return tags::sequence({tags::optional(std::move(thoughts)), std::move(calls)});
+}
+
+}  // namespace
+
+tags::Edge CallGrammar::edge(std::string_view marker) const {
+  const auto id = tokenizer_.id_of(marker);
+  if (id && tokenizer_.is_special(*id)) return *id;
+  return std::string(marker);
+}
+
+Json CallGrammar::part(std::string_view marker) const {
+  const tags::Edge found = edge(marker);
+  if (const auto* id = std::get_if<int32_t>(&found)) return Json().set("type", "token").set("token", *id);
+  return tags::literal(marker);
+}
+
+Json CallGrammar::schema(const Tool& tool) {
+  if (tool.parameters.is_object() && !tool.parameters.members().empty()) return tool.parameters;
+  return Json().set("type", "object").set("properties", Json::Object()).set("additionalProperties", false);
+}
+
+Json CallGrammar::tag(std::string_view begin, const std::string& before, Json arguments, const std::string& after,
+                      std::string_view end) const {
+  tags::Edge first = edge(begin);
+  tags::Edge last = edge(end);
+  Json::Array parts;
+  if (auto* text = std::get_if<std::string>(&first)) {
+    *text += before;
+  } else if (!before.empty()) {
+    parts.push_back(tags::literal(before));
+  }
+  parts.push_back(std::move(arguments));
+  if (auto* text = std::get_if<std::string>(&last)) {
+    text->insert(0, after);
+  } else if (!after.empty()) {
+    parts.push_back(tags::literal(after));
+  }
+  Json content = parts.size() == 1 ? std::move(parts[0]) : tags::sequence(std::move(parts));
+  return tags::tag(first, std::move(content), last);
+}
+
+CallTags plain_objects(const CallGrammar& of, std::string_view key) {
+  CallTags calls;
+  for (const Tool& tool : of.tools()) {
+    calls.tags.push_back(of.tag("", fmt::format("{{\"name\": \"{}\", \"{}\": ", tool.name, key),
+                                tags::json(CallGrammar::schema(tool)), "}", ""));
+  }
+  return calls;
+}
+
+std::optional<std::string> reply_grammar(const ReplyFormat& format, const Tokenizer& tokenizer,
+                                         const ReplyOptions& options, bool forced) {
+  const Dialect* dialect = format.dialect();
+  if (dialect == nullptr || dialect->grammar == nullptr || options.tools.empty()) return std::nullopt;
+  const CallGrammar grammar(options.tools, tokenizer);
+  const CallTags calls = dialect->grammar(grammar);
+  if (calls.triggers.empty() && !forced) return std::nullopt;
+  Json reply = calls.triggers.empty() ? tags::separated(calls.tags, "\n", true, options.one_call)
+                                      : tags::triggered({.triggers = calls.triggers,
+                                                         .tags = calls.tags,
+                                                         .at_least_one = forced,
+                                                         .stop_after_first = options.one_call});
+  if (format.thinking() != nullptr) {
+    reply = after_reasoning(grammar, *format.thinking(), options.thinking, std::move(reply));
+  }
+  if (!calls.before.is_null()) reply = tags::sequence({tags::optional(calls.before), std::move(reply)});
+  return tags::document(std::move(reply));
+}
+
+}  // namespace quern

@@ -1,0 +1,58 @@
+// Mistral: [TOOL_CALLS][{"name": ..., "arguments": {...}, "id": ...}, ...] until 2024, then for each call
+// [TOOL_CALLS]NAME[ARGS]{...}, some with [CALL_ID]ID after the name, some without [ARGS].
+#include <fmt/format.h>
+
+#include "text/tool_calls/call_object.h"
+#include "text/tool_calls/dialect.h"
+
+namespace quern {
+namespace {
+
+int spoken_in(std::string_view chat_template) { return shown(chat_template, 30, {"[TOOL_CALLS]"}); }
+
+Reading<bool> read(ReplyReader& in, int) {
+  const int first = co_await in.skip_space();
+  if (first == '[') co_return co_await read_call_array(in, CallNames::any);
+  if (first == '{') co_return co_await read_call_object(in, CallNames::any);
+  std::string name = co_await read_name(in);
+  if (name.empty()) co_return false;
+  std::string id;
+  if (co_await in.take("[CALL_ID]")) id = co_await read_name(in);
+  co_await in.take("[ARGS]");
+  if (co_await in.skip_space() != '{') co_return false;
+  in.begin_call(std::move(name), std::move(id));
+  if (!co_await read_arguments(in)) co_return false;
+  in.end_call();
+  co_return true;
+}
+
+/// Vocabularies of the newer form have a token for [ARGS].
+CallTags grammar(const CallGrammar& of) {
+  CallTags calls{{of.edge("[TOOL_CALLS]")}, {}};
+  const bool newer = of.in_vocabulary("[ARGS]");
+  Json::Array objects;
+  for (const Tool& tool : of.tools()) {
+    Json arguments = tags::json(CallGrammar::schema(tool));
+    if (newer) {
+      arguments = tags::sequence({of.part("[ARGS]"), std::move(arguments)});
+      calls.tags.push_back(of.tag("[TOOL_CALLS]", tool.name, std::move(arguments), "", ""));
+    } else {
+      objects.push_back(
+          of.tag("", fmt::format("{{\"name\": \"{}\", \"arguments\": ", tool.name), std::move(arguments), "}", ""));
+    }
+  }
+  if (!newer)
+    calls.tags.push_back(of.tag("[TOOL_CALLS]", "[", tags::separated(std::move(objects), ", ", true, false), "]", ""));
+  return calls;
+}
+
+const KnownDialect known{{.name = "mistral",
+                          .spoken_in = spoken_in,
+                          .markers = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
+                          .starts = {{"[TOOL_CALLS]"}},
+                          .read = read,
+                          .ids = CallIds::nine,
+                          .grammar = grammar}};
+
+}  // namespace
+}  // namespace quern
