@@ -1,6 +1,5 @@
 #include "model/pooler.h"
 
-#include <array>
 #include <cstring>
 
 #include "formats/half.h"
@@ -26,10 +25,12 @@ Result<Pooler> Pooler::build(const DecoderSpec& spec, Weights& weights) {
     ASSIGN_OR_RETURN(pooler.scores_, weights.matrix({{head.output, head.labels}}, spec.dim, head.output_bias));
     return pooler;
   }
-  const std::array table{int64_t{1}, int64_t{spec.vocab}, int64_t{spec.dim}};
   for (const int32_t token : {head.tokens->first, head.tokens->second}) {
-    ASSIGN_OR_RETURN(pooler.scores_.parts[pooler.scores_.count],
-                     weights.stacked("model.embed_tokens.weight", 0, table, token, 1));
+    ASSIGN_OR_RETURN(pooler.scores_.parts[pooler.scores_.count], weights.slice({.name = "model.embed_tokens.weight",
+                                                                                .shape = {spec.vocab, spec.dim},
+                                                                                .first_row = token,
+                                                                                .rows = 1,
+                                                                                .cols = spec.dim}));
     ++pooler.scores_.count;
   }
   pooler.scores_.rows = 2;
