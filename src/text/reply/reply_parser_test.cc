@@ -2,6 +2,7 @@
 // pieces.
 #include <gtest/gtest.h>
 #include <numeric>
+#include <random>
 
 #include "base/file.h"
 #include "text/reply/testing.h"
@@ -308,6 +309,74 @@ TEST(ToolCalls, GivesUntypedValuesTheTypesOfTheSchema) {
     const ReadReply reply = read_everyhow(format_of("qwen3_coder"), calling({{"f", schema}}), call(key, value));
     ASSERT_EQ(reply.calls.size(), 1U) << key << " " << value;
     EXPECT_EQ(reply.calls[0].arguments, wanted);
+  }
+}
+
+/// Markers and pieces of calls in any order: what a confused model may say.
+std::string soup(std::mt19937& random, const Dialect& dialect) {
+  static constexpr std::string_view pieces[] = {"{",
+                                                "}",
+                                                "[",
+                                                "]",
+                                                "\"",
+                                                ":",
+                                                ",",
+                                                "{\"name\": \"get_weather\"",
+                                                "\n",
+                                                " ",
+                                                "x",
+                                                "\xC3\xA9",
+                                                "null",
+                                                "12.5e",
+                                                "\\u00",
+                                                "\"arguments\": {\"city\": \"a\"}",
+                                                "</think>",
+                                                "<think>",
+                                                "'",
+                                                "(city='a')",
+                                                "get_weather",
+                                                "```json",
+                                                "```",
+                                                "functions.get_weather:0",
+                                                ">",
+                                                "</function>",
+                                                "to=functions.f ",
+                                                "<parameter=city>",
+                                                "</parameter>",
+                                                "<",
+                                                "\xF0\x9F\x98\x80",
+                                                "\t"};
+  std::vector<std::string_view> all(std::begin(pieces), std::end(pieces));
+  for (int i = 0; i < 4; ++i) {
+    all.insert(all.end(), dialect.markers.begin(), dialect.markers.end());
+    for (const Sought& start : dialect.starts) all.push_back(start.text);
+  }
+  std::string text;
+  for (size_t count = random() % 24; count > 0; --count) text += all[random() % all.size()];
+  return text;
+}
+
+TEST(ToolCalls, AnyTextReadsTheSameHoweverItIsCut) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (const std::string_view name : {"hermes", "qwen3_coder", "seed_oss", "llama3_json", "pythonic", "mistral",
+                                      "deepseek_v3", "openai", "glm45", "kimi_k2", "json", "granite"}) {
+    for (int round = 0; round < 400; ++round) {
+      const bool special = random() % 2 == 0;
+      const ReplyFormat format = format_of(name, random() % 2 == 0 ? "qwen3" : "none", special);
+      ReplyOptions options = calling();
+      options.eager = random() % 2 == 0;
+      options.one_call = random() % 4 == 0;
+      options.thinking = random() % 4 == 0;
+      const std::string plain = soup(random, *format.dialect());
+      const std::string text = random() % 2 == 0 ? marked(format, plain) : plain;
+      const ReadReply whole = read_everyhow(format, options, text);
+      if (!format.separates_reasoning() && whole.calls.empty()) {
+        EXPECT_EQ(whole.content, plain) << name;
+      }
+      if (HasFailure()) return;
+    }
   }
 }
 
