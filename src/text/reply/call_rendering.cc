@@ -24,7 +24,10 @@ std::string try_message(const ChatTemplate& chat_template, Json arguments, Json 
   variables.set("messages", Json::Array{std::move(asks), std::move(answers)});
   variables.set("tools", Json::parse(kTools).value()).set("add_generation_prompt", false);
   variables.set("bos_token", "").set("eos_token", "");
-  const auto pieces = chat_template.render(variables, {}, {}, 0);
+  TemplateLimits limits;  // a real template takes a thousandth of this
+  limits.max_operations = 1'000'000;
+  limits.max_time_us = 200'000;
+  const auto pieces = chat_template.render(variables, {}, limits, 0);
   return pieces.ok() ? join(*pieces) : std::string();
 }
 
