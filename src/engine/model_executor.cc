@@ -16,6 +16,7 @@
 #include "engine/graphs.h"
 #include "engine/rows.h"
 #include "engine/sampler.h"
+#include "engine/scorer.h"
 #include "ops/copy_pages.h"
 #include "ops/rows.h"
 
@@ -26,21 +27,27 @@ int32_t pages_per_row(const ModelExecutorOptions& options) {
   return (options.max_model_len + options.kv.page_tokens - 1) / options.kv.page_tokens + 1;
 }
 
+/// Tokens of a prompt whose logits are there at the same time.
+int32_t scored_tokens(const ModelExecutorOptions& options) {
+  return std::max(Graphs::padded(options.rows), std::min(options.max_tokens, 64));
+}
+
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Sizes of what the executor takes from its block of device memory, and of what it takes from host memory, in order.
 struct Parts {
   int64_t stage, lists, next, tables, arena;
-  int64_t host_stage, host_lists, host_sampler;
+  int64_t host_stage, host_lists, host_sampler, host_scorer;
   int64_t total() const { return stage + lists + next + tables + arena; }
-  int64_t host_total() const { return host_stage + host_lists + host_sampler; }
+  int64_t host_total() const { return host_stage + host_lists + host_sampler + host_scorer; }
 };
 
 Parts parts_of(const Decoder& decoder, Device& device, const ModelExecutorOptions& options) {
   const auto groups = static_cast<int64_t>(options.kv.groups.size());
   const int32_t segments = Graphs::padded(options.rows);
   const int32_t tokens = std::max(options.max_tokens, segments);
-  const StepShape most{tokens, segments, segments};
+  const int32_t outputs = scored_tokens(options);
+  const StepShape most{tokens, segments, outputs};
   const int32_t positions = pages_per_row(options) * options.kv.page_tokens;
   Parts parts{};
   parts.stage = align(StepStage::bytes(tokens, segments));
@@ -48,10 +55,11 @@ Parts parts_of(const Decoder& decoder, Device& device, const ModelExecutorOption
   parts.next = align(int64_t{options.rows} * dtype_bytes(Dtype::i32));
   parts.tables = align(groups * options.rows * pages_per_row(options) * dtype_bytes(Dtype::i32));
   parts.arena = align(decoder.activation_bytes(device.queue(), options.activations, most, positions) +
-                      sample_scratch_bytes(device.queue(), segments, options.vocab));
+                      sample_scratch_bytes(device.queue(), outputs, options.vocab));
   parts.host_stage = align(StepStage::host_bytes(tokens, segments));
   parts.host_lists = align(TableStage::host_bytes);
   parts.host_sampler = align(Sampler::host_bytes(device, options.rows, options.vocab));
+  parts.host_scorer = align(Scorer::host_bytes(options.max_tokens));
   return parts;
 }
 
@@ -82,7 +90,9 @@ class ModelExecutor final : public Executor {
         lists_(memory.block + parts.stage, memory.host + parts.host_stage),
         next_(Tensor::dense(memory.block + parts.stage + parts.lists, Dtype::i32, options.rows)),
         arena_(arena_begin_, arena_bytes_),
-        sampler_(device, memory.host + parts.host_stage + parts.host_lists, options.rows, options.vocab, next_) {
+        sampler_(device, memory.host + parts.host_stage + parts.host_lists, options.rows, options.vocab, next_),
+        scorer_(device, memory.host + parts.host_total() - parts.host_scorer, options.max_tokens,
+                scored_tokens(options), options.see_logits) {
     cache_.pool = memory.pool;
     cache_.layout = options.kv;
     cache_.dtype = options.kv_dtype;
@@ -133,6 +143,12 @@ class ModelExecutor final : public Executor {
   }
 
  private:
+  /// What the forward half of a step leaves: hidden states where prompts are scored, else logits.
+  struct Forwarded {
+    Tensor hidden;
+    Tensor logits;
+  };
+
   /// The forward half of a step is queued while the one before it still runs; its sample half when the results of that
   /// one are known, which is before its logits are.
   void run() {
@@ -140,16 +156,13 @@ class ModelExecutor final : public Executor {
       std::optional<StepPlan> plan = next_plan();
       if (!plan && !pending_) return;
       const bool ahead = plan && pending_ && can_go_ahead();
-      Tensor logits;
-      if (ahead) logits = guard([&] { return begin(*plan); });
+      Forwarded forwarded;
+      if (ahead) forwarded = guard([&] { return begin(*plan); });
       if (pending_) finish();
       if (!plan) continue;
       started_us_ = now_us();
-      if (!ahead) logits = guard([&] { return begin(*plan); });
-      guard([&] {
-        Exec exec = exec_of(device_.queue(), arena_);
-        sampler_.begin(exec, logits, *plan, rows_, stage_, wait_for_masks(*plan));
-      });
+      if (!ahead) forwarded = guard([&] { return begin(*plan); });
+      guard([&] { choose(*plan, forwarded); });
       pending_ = std::move(plan);
     }
   }
@@ -191,6 +204,7 @@ class ModelExecutor final : public Executor {
     guard([&] {
       Exec exec = exec_of(device_.queue(), arena_);
       result.slices = sampler_.finish(exec, *pending_, rows_);
+      scorer_.finish(*pending_, result.slices);
       advance(*pending_, result.slices);
     });
     if (!lost_.empty()) result.device_error = lost_;
@@ -205,8 +219,8 @@ class ModelExecutor final : public Executor {
     return exec;
   }
 
-  /// Queues the forward half; the step's logits.
-  Tensor begin(const StepPlan& plan) {
+  /// Queues the forward half.
+  Forwarded begin(const StepPlan& plan) {
     Exec exec = exec_of(device_.queue(), arena_);
     arena_ = Arena(arena_begin_, arena_bytes_);
     apply(plan, exec);
@@ -224,18 +238,41 @@ class ModelExecutor final : public Executor {
     if (captured) {
       if (const Graphs::Outcome* outcome = graphs_->launch(stage_.shape())) {
         arena_.take(outcome->arena_bytes);
-        return outcome->logits;
+        return {{}, outcome->logits};
       }
     }
-    return forward(exec, stage_.shape());
+    if (!Scorer::scores(plan)) return {{}, forward(exec, stage_.shape())};
+    Step step = step_of(exec, stage_.shape());
+    return {run(step), {}};
+  }
+
+  /// Queues the sample half.
+  void choose(const StepPlan& plan, Forwarded forwarded) {
+    Exec exec = exec_of(device_.queue(), arena_);
+    if (forwarded.hidden) {
+      Step step = step_of(exec, stage_.shape());
+      scorer_.begin(decoder_, step, forwarded.hidden, plan, rows_);
+      if (step.shape.outputs > 0) {
+        forwarded.logits = decoder_.logits(step, decoder_.outputs(step, forwarded.hidden));
+      }
+    }
+    sampler_.begin(exec, forwarded.logits, plan, rows_, stage_, wait_for_masks(plan));
+  }
+
+  Step step_of(Exec& exec, const StepShape& shape) const {
+    return {exec, shape, StepStage::inputs(memory_.block, shape), cache_};
   }
 
   /// Depends on the shape alone.
   Tensor forward(Exec& exec, const StepShape& shape) const {
-    Step step{exec, shape, StepStage::inputs(memory_.block, shape), cache_};
-    take_next_tokens(exec, step.inputs.tokens, next_);
-    const Tensor hidden = decoder_.forward(step);
+    Step step = step_of(exec, shape);
+    const Tensor hidden = decoder_.outputs(step, run(step));
     return shape.outputs > 0 ? decoder_.logits(step, hidden) : Tensor{};
+  }
+
+  Tensor run(Step& step) const {
+    take_next_tokens(step.exec, step.inputs.tokens, next_);
+    return decoder_.run(step);
   }
 
   /// Rows that start, pages they get, and pages that are copied.
@@ -295,6 +332,7 @@ class ModelExecutor final : public Executor {
   Tensor next_;  // [rows] i32: the last token of every row
   Arena arena_;
   Sampler sampler_;
+  Scorer scorer_;
   std::optional<Graphs> graphs_;
   std::optional<StepPlan> pending_;  // its sample half is queued
   int64_t started_us_ = 0;

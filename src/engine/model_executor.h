@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "engine/executor.h"
+#include "engine/scorer.h"
 #include "model/decoder.h"
 #include "tensor/device.h"
 
@@ -22,6 +23,7 @@ struct ModelExecutorOptions {
   Dtype activations = Dtype::f32;
   bool capture = false;    // steps that come often become one launch, where the device can
   Trace* trace = nullptr;  // watches every kernel
+  SeeLogits see_logits;    // is shown the logits of scored prompt tokens
 };
 
 /// Device bytes the executor takes beside weights and KV pages: activations, logits, step inputs, page tables. Exact;

@@ -53,6 +53,8 @@ struct OracleModel {
   static std::vector<float> vector(uint64_t prefix) {
     return {static_cast<float>(prefix % 1024), static_cast<float>(prefix / 1024 % 1024)};
   }
+  /// Stands for the logprob of a token after `prefix`.
+  static float score(uint64_t prefix, int32_t token) { return static_cast<float>(extend(prefix, token) % 4096); }
   /// A bias of the impossible token -1 says at which new token (1 is the first) the row fails.
   static int fails_at(const Request& request) {
     for (const auto& [token, bias] : request.sampling.logit_bias) {
@@ -103,6 +105,7 @@ class OracleDevice {
   void grant(Row& row, const PageGrant& grant);
   void copy(const PageCopy& copy);
   void run_slice(const Slice& slice, const std::optional<TokenMask::Words>* mask, SliceResult& result);
+  void score(const Row& row, const Slice& slice, int32_t position, SliceResult& result);
   void compute(Row& row, int position, uint64_t before, uint64_t after, int slot);
   void run_decoding(Row& row, const Slice& slice, const TokenMask::Words* mask, SliceResult& result);
   void spoil(Row& row, int position, int slot);
@@ -250,6 +253,7 @@ inline void OracleDevice::run_slice(const Slice& slice, const std::optional<Toke
       compute(row, slice.begin + i, row.prefixes[position], row.prefixes[position + 1], 0);
     }
     row.computed += slice.count;
+    for (int32_t i = slice.score_begin; i < slice.score_end; ++i) score(row, slice, i, result);
     if (slice.samples) sample(row, words, result);
     if (slice.finishes_prompt_output) result.vector = OracleModel::vector(row.prefixes[size_t(row.computed)]);
   }
@@ -258,6 +262,13 @@ inline void OracleDevice::run_slice(const Slice& slice, const std::optional<Toke
   if (slice.masked && words == nullptr) result.error = "the mask never came";
   if (fails_at > 0 && slice.samples && made >= fails_at) result.error = "the row failed";
   if (!result.error.empty()) result.tokens.clear();
+}
+
+inline void OracleDevice::score(const Row& row, const Slice& slice, int32_t position, SliceResult& result) {
+  const auto next = static_cast<size_t>(position) + 1;
+  if (position < slice.begin || position >= slice.begin + slice.count) fault("a token outside its slice is scored");
+  if (next >= row.request->prompt.size()) return fault("a token behind the prompt is scored");
+  result.prompt_logprobs.push_back({OracleModel::score(row.prefixes[next], row.tokens[next]), {}});
 }
 
 /// One token: everything that it sees is read and compared, then its own cells are written.

@@ -39,6 +39,7 @@ struct OracleConstraint {
 /// What a request must be answered.
 struct OracleAnswer {
   std::vector<int32_t> tokens;
+  std::vector<float> prompt_logprobs;
   std::vector<float> vector;
   FinishReason finish = FinishReason::length;
 };
@@ -47,7 +48,11 @@ inline OracleAnswer oracle_answer(const OracleModel& model, const Request& reque
                                   const OracleConstraint* constraint) {
   OracleAnswer answer;
   uint64_t prefix = OracleModel::start(request);
-  for (const int32_t token : request.prompt) prefix = OracleModel::extend(prefix, token);
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    const bool scored = request.sampling.prompt_logprobs >= 0 && static_cast<int>(i) >= std::max(1, request.score_from);
+    if (scored) answer.prompt_logprobs.push_back(OracleModel::score(prefix, request.prompt[i]));
+    prefix = OracleModel::extend(prefix, request.prompt[i]);
+  }
   if (request.output != OutputKind::tokens) {
     answer.vector = OracleModel::vector(prefix);
     answer.finish = FinishReason::stop;
@@ -81,6 +86,8 @@ class OracleSink final : public EventSink {
     tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
     for (const TokenLogprobs& logprobs : event.logprobs)
       logprob_tokens.push_back(static_cast<int32_t>(logprobs.chosen));
+    if (!event.prompt_logprobs.empty() && tokens.size() > event.tokens.size()) wrong = "the prompt's logprobs are late";
+    for (const TokenLogprobs& logprobs : event.prompt_logprobs) prompt_logprobs.push_back(logprobs.chosen);
     if (!event.vector.empty()) vector = event.vector;
     if (event.output_tokens != static_cast<int32_t>(tokens.size())) wrong = "output tokens are counted wrong";
     cached_tokens = event.cached_tokens;
@@ -96,6 +103,9 @@ class OracleSink final : public EventSink {
     const bool prefix =
         tokens.size() <= answer.tokens.size() && std::equal(tokens.begin(), tokens.end(), answer.tokens.begin());
     if (!prefix) return "a wrong text";
+    const bool scored = may_be_cut || *finish == FinishReason::error || prompt_logprobs == answer.prompt_logprobs;
+    if (!scored) return "wrong logprobs of the prompt";
+    if (!tokens.empty() && prompt_logprobs != answer.prompt_logprobs) return "wrong logprobs of a prompt that was cut";
     if (*finish == answer.finish && tokens == answer.tokens && vector == answer.vector) return "";
     if (may_be_cut) return "";
     return "a wrong end: " + std::to_string(static_cast<int>(*finish)) + " after " + std::to_string(tokens.size()) +
@@ -105,6 +115,7 @@ class OracleSink final : public EventSink {
 
   std::vector<int32_t> tokens;
   std::vector<int32_t> logprob_tokens;
+  std::vector<float> prompt_logprobs;
   std::vector<float> vector;
   std::optional<FinishReason> finish;
   int32_t cached_tokens = 0;
@@ -312,6 +323,11 @@ inline void OracleDriver::submit() {
   request.adapter = case_.options.draft || pick(0, 9) != 0 ? 0 : 1;
   request.sampling.seed = case_.options.draft ? 0 : static_cast<uint64_t>(pick(0, 3));
   if (pick(0, 3) == 0) request.sampling.logprobs = 0;
+  if (pick(0, 3) == 0) {
+    request.sampling.prompt_logprobs = 0;
+    request.score_from = pick(0, length + 1);
+    if (pick(0, 2) == 0) request.max_tokens = request.min_tokens = 0;
+  }
   if (happens(case_.failures)) request.sampling.logit_bias = {{-1, static_cast<float>(pick(1, case_.max_new))}};
   Live live;
   if (happens(case_.others)) {

@@ -51,8 +51,11 @@ struct Slice {
   bool samples = false;                 // a next token is wanted: the last prompt slice, and every decoding slice
   bool masked = false;                  // its sample half waits for a mask
   bool finishes_prompt_output = false;  // pooled or scores: the last slice of a prompt
+  int32_t score_begin = 0;              // known tokens [score_begin, score_end) of a prompt slice: the logprobs of the
+  int32_t score_end = 0;                // tokens that follow them are wanted
 
   bool decoding() const { return begin < 0; }
+  int32_t scores() const { return score_end - score_begin; }
 };
 
 /// Applied in the order of its members: starts, pages, copies; then the slices compute.
@@ -78,6 +81,7 @@ struct StepMasks {
 struct SliceResult {
   std::vector<int32_t> tokens;
   std::vector<TokenLogprobs> logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;  // Slice::scores() of them
   std::vector<float> vector;
   std::string error;  // this row failed (its logits were not finite, its mask never came); the step went on
 };

@@ -32,6 +32,8 @@ Json::Object request_object(const Request& request) {
   for (const auto& [token, value] : sampling.logit_bias) {
     bias.emplace_back(Json::Array{int64_t{token}, static_cast<double>(value)});
   }
+  Json::Array bad_words;
+  for (const std::vector<int32_t>& word : sampling.bad_words) bad_words.push_back(numbers(word));
   return {{"id", bits(index(request.id))},
           {"prompt", numbers(request.prompt)},
           {"output", static_cast<int>(request.output)},
@@ -49,12 +51,17 @@ Json::Object request_object(const Request& request) {
           {"top_p", static_cast<double>(sampling.top_p)},
           {"min_p", static_cast<double>(sampling.min_p)},
           {"top_k", sampling.top_k},
+          {"typical_p", static_cast<double>(sampling.typical_p)},
           {"presence_penalty", static_cast<double>(sampling.presence_penalty)},
           {"frequency_penalty", static_cast<double>(sampling.frequency_penalty)},
           {"repetition_penalty", static_cast<double>(sampling.repetition_penalty)},
+          {"repeat_last_n", sampling.repeat_last_n},
           {"logit_bias", std::move(bias)},
+          {"bad_words", std::move(bad_words)},
+          {"allowed", sampling.allowed ? words(*sampling.allowed) : Json()},
           {"seed", bits(sampling.seed)},
-          {"logprobs", sampling.logprobs}};
+          {"logprobs", sampling.logprobs},
+          {"prompt_logprobs", sampling.prompt_logprobs}};
 }
 
 /// Reads typed members; remembers the first one that is not as it must be.
@@ -82,6 +89,7 @@ class Reader {
     if (!value) fail(key);
     return static_cast<float>(value.value_or(0));
   }
+  bool present(std::string_view key) const { return object_.present(key) != nullptr; }
   bool boolean(std::string_view key) {
     const auto value = object_.boolean(key);
     if (!value) fail(key);
@@ -101,15 +109,16 @@ class Reader {
     }
     return value->items();
   }
-  std::vector<int32_t> numbers(std::string_view key) {
-    std::vector<int32_t> values;
+  std::vector<int32_t> numbers(std::string_view key) { return numbers<int32_t>(key, array(key)); }
+  std::vector<std::vector<int32_t>> lists(std::string_view key) {
+    std::vector<std::vector<int32_t>> values;
     for (const Json& item : array(key)) {
-      if (!item.is_integer() || item.as_integer() < 0 || item.as_integer() > std::numeric_limits<int32_t>::max())
-        fail(key);
-      values.push_back(item.is_integer() ? static_cast<int32_t>(item.as_integer()) : 0);
+      if (!item.is_array()) fail(key);
+      values.push_back(item.is_array() ? numbers<int32_t>(key, item.items()) : std::vector<int32_t>());
     }
     return values;
   }
+  std::vector<uint32_t> words(std::string_view key) { return numbers<uint32_t>(key, array(key)); }
 
   void fail(std::string_view key) {
     if (!error_) error_ = Error{"plan log: \"" + std::string(key) + "\" is missing or not as it must be"};
@@ -120,6 +129,18 @@ class Reader {
   const std::optional<Error>& error() const { return error_; }
 
  private:
+  template <typename T>
+  std::vector<T> numbers(std::string_view key, const Json::Array& items) {
+    std::vector<T> values;
+    for (const Json& item : items) {
+      const bool fits = item.is_integer() && item.as_integer() >= 0 &&
+                        item.as_integer() <= static_cast<int64_t>(std::numeric_limits<T>::max());
+      if (!fits) fail(key);
+      values.push_back(fits ? static_cast<T>(item.as_integer()) : T{});
+    }
+    return values;
+  }
+
   const Json& object_;
   std::optional<Error> error_;
 };
@@ -151,11 +172,18 @@ std::shared_ptr<const Request> read_request(Reader& reader) {
   sampling.top_p = reader.real("top_p");
   sampling.min_p = reader.real("min_p");
   sampling.top_k = reader.number("top_k");
+  sampling.typical_p = reader.real("typical_p");
   sampling.presence_penalty = reader.real("presence_penalty");
   sampling.frequency_penalty = reader.real("frequency_penalty");
   sampling.repetition_penalty = reader.real("repetition_penalty");
+  sampling.repeat_last_n = reader.number("repeat_last_n", -1);
+  sampling.bad_words = reader.lists("bad_words");
+  if (reader.present("allowed")) {
+    sampling.allowed = std::make_shared<const std::vector<uint32_t>>(reader.words("allowed"));
+  }
   sampling.seed = reader.bits("seed");
   sampling.logprobs = reader.number("logprobs", -1);
+  sampling.prompt_logprobs = reader.number("prompt_logprobs", -1);
   for (const Json& pair : reader.array("logit_bias")) {
     const bool fits =
         pair.is_array() && pair.items().size() == 2 && pair.items()[0].is_integer() && pair.items()[1].is_number();
@@ -199,6 +227,13 @@ StepPlan read_plan(Reader& reader) {
     slice.samples = reads.boolean("samples");
     slice.masked = reads.boolean("masked");
     slice.finishes_prompt_output = reads.boolean("finishes");
+    slice.score_begin = reads.number("score_begin");
+    slice.score_end = reads.number("score_end");
+    const bool scored_inside =
+        slice.scores() >= 0 &&
+        (slice.scores() == 0 ||
+         (slice.score_begin >= slice.begin && slice.score_end <= slice.begin + slice.count && !slice.decoding()));
+    if (!scored_inside) reads.fail("score_end");
     if (slice.decoding() && slice.count != 1 + static_cast<int32_t>(slice.drafts.size())) reads.fail("drafts");
     reader.take(reads);
   }
@@ -213,13 +248,7 @@ StepMasks read_masks(Reader& reader) {
     RowMask& mask = masks.rows.emplace_back();
     mask.row = RowId{row.number("row")};
     if (item.present("words") != nullptr) {
-      mask.words.emplace();
-      for (const Json& word : row.array("words")) {
-        const bool fits =
-            word.is_integer() && word.as_integer() >= 0 && word.as_integer() <= std::numeric_limits<uint32_t>::max();
-        if (!fits) row.fail("words");
-        mask.words->push_back(fits ? static_cast<uint32_t>(word.as_integer()) : 0);
-      }
+      mask.words = row.words("words");
     }
     reader.take(row);
   }
@@ -277,7 +306,9 @@ std::string plan_log_line(const StepPlan& plan) {
                                      {"drafts", numbers(slice.drafts)},
                                      {"samples", slice.samples},
                                      {"masked", slice.masked},
-                                     {"finishes", slice.finishes_prompt_output}});
+                                     {"finishes", slice.finishes_prompt_output},
+                                     {"score_begin", slice.score_begin},
+                                     {"score_end", slice.score_end}});
   }
   return Json(Json::Object{{"plan", bits(plan.step)},
                            {"starts", std::move(starts)},

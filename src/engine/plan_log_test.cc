@@ -27,6 +27,9 @@ std::vector<std::string> logged_run(const EngineOptions& options, const OracleMo
     for (int k = 0; k < 17; ++k) request.prompt.push_back(k % 5 + (k > 13 ? static_cast<int32_t>(i % 3) : 0));
     request.max_tokens = 9;
     request.sampling = {.temperature = 0.7F, .top_p = 0.9F, .top_k = 5, .logit_bias = {{3, -1.5F}}, .seed = ~i};
+    request.sampling.bad_words = {{1, 2}, {3}};
+    if (i % 3 == 0) request.sampling.allowed = std::make_shared<const std::vector<uint32_t>>(1, ~0U);
+    if (i % 3 == 1) request.sampling.prompt_logprobs = 2;
     if (i % 4 == 0) request.output = OutputKind::pooled;
     if (i % 4 == 1) request.mask = std::make_shared<OracleMask>();
     request.sink = sinks.emplace_back(std::make_shared<OracleSink>());
@@ -99,6 +102,7 @@ TEST(PlanLog, RefusesWhatNoEngineWrites) {
       R"({"plan":1,"starts":[{"row":0}],"pages":[],"copies":[],"slices":[]})",
       R"({"plan":1,"starts":[],"pages":[7],"copies":[],"slices":[]})",
       R"({"plan":1,"starts":[],"pages":[],"copies":[],"slices":[{"row":0,"begin":-1,"count":3,"drafts":[1],"samples":true,"masked":false,"finishes":false}]})",
+      R"({"plan":1,"starts":[],"pages":[],"copies":[],"slices":[{"row":0,"begin":4,"count":3,"drafts":[],"samples":true,"masked":false,"finishes":false,"score_begin":4,"score_end":8}]})",
       R"({"masks":1,"rows":[{"row":0,"words":[-1]}]})",
       R"({"result":1,"device_us":0,"slices":[{"tokens":["a"],"vector":[],"error":""}]})",
   };

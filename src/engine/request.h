@@ -14,18 +14,24 @@
 
 namespace quern {
 
-/// How a token is chosen from logits. Order: penalties and bias, temperature, min_p, top_k and top_p.
+/// How a token is chosen from logits. Order: what is allowed and banned, bias and penalties, temperature, min_p, top_k,
+/// typical_p and top_p.
 struct SamplingParams {
   float temperature = 1.0F;  // 0: the best token
   float top_p = 1.0F;
   float min_p = 0.0F;
+  float typical_p = 1.0F;
   int32_t top_k = 0;  // 0: all
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
   float repetition_penalty = 1.0F;
+  int32_t repeat_last_n = -1;  // penalties look at so many tokens of prompt and output; -1: at all
   std::vector<std::pair<int32_t, float>> logit_bias;
-  uint64_t seed = 0;      // the server draws one when the client gave none
-  int32_t logprobs = -1;  // -1: none; n: of the chosen token and the n best
+  std::vector<std::vector<int32_t>> bad_words = {};           // their last token is banned where it would complete them
+  std::shared_ptr<const std::vector<uint32_t>> allowed = {};  // bit i of word i / 32: token i may be chosen; none: all
+  uint64_t seed = 0;                                          // the server draws one when the client gave none
+  int32_t logprobs = -1;                                      // -1: none; n: of the chosen token and the n best
+  int32_t prompt_logprobs = -1;  // the same of the prompt's tokens, from Request::score_from on
 };
 
 /// What a request wants, and what a model is served for: text, a vector, or scores.
@@ -54,14 +60,16 @@ enum class FinishReason : uint8_t {
 struct TokenLogprobs {
   float chosen = 0.0F;
   std::vector<std::pair<int32_t, float>> top;  // best first
+  int32_t rank = 0;                            // of a prompt's token: 1 and the number of more probable ones
 };
 
 /// News of one request. Exactly one event per request has `finish`; it is the last one.
 struct TokenEvent {
   RequestId request{};
-  std::vector<int32_t> tokens;          // new ones; an end token is included, as the last
-  std::vector<TokenLogprobs> logprobs;  // one per new token when asked for
-  std::vector<float> vector;            // pooled vector or scores
+  std::vector<int32_t> tokens;                 // new ones; an end token is included, as the last
+  std::vector<TokenLogprobs> logprobs;         // one per new token when asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // all that were asked for, in the first event with tokens or the last
+  std::vector<float> vector;                   // pooled vector or scores
   std::optional<FinishReason> finish;
   std::optional<int32_t> stop_token;  // which one ended it
   std::string error;                  // with FinishReason::error
@@ -84,7 +92,9 @@ struct Request {
   std::vector<int32_t> prompt;  // at least one token
   SamplingParams sampling;
   OutputKind output = OutputKind::tokens;
-  int32_t max_tokens = 16;           // at most this many new ones; the server has cut it to what the context holds
+  int32_t max_tokens = 16;           // at most this many new ones; the server has cut it to what the context holds.
+                                     // 0: the prompt's logprobs are the whole answer
+  int32_t score_from = 1;            // the first of the prompt's tokens that has logprobs, if they are asked for
   int32_t min_tokens = 0;            // end and stop tokens are banned before
   std::vector<int32_t> end_tokens;   // of the model; empty with ignore_eos
   std::vector<int32_t> stop_tokens;  // of the client

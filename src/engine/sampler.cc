@@ -4,6 +4,8 @@
 #include <cstring>
 #include <memory>
 
+#include "engine/scorer.h"
+
 namespace quern {
 namespace {
 
@@ -11,17 +13,9 @@ bool has_penalties(const SamplingParams& sampling) {
   return sampling.repetition_penalty != 1.0F || sampling.frequency_penalty != 0.0F || sampling.presence_penalty != 0.0F;
 }
 
-const char* failure_text(SampleStatus status) {
-  return status == SampleStatus::not_finite ? "the model's logits are not finite" : "no token is allowed to follow";
-}
-
-TokenLogprobs logprobs_of(const Sampled& sampled) {
-  TokenLogprobs logprobs{sampled.logprob, {}};
-  for (int32_t i = 0; i < sampled.top_count; ++i) {
-    const TopLogprob& top = sampled.top[static_cast<size_t>(i)];
-    logprobs.top.emplace_back(top.token, top.logprob);
-  }
-  return logprobs;
+/// Whether the tokens end with `part`.
+bool ends_with(std::span<const int32_t> tokens, std::span<const int32_t> part) {
+  return tokens.size() >= part.size() && std::ranges::equal(tokens.last(part.size()), part);
 }
 
 int64_t rounded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -54,7 +48,7 @@ Sampler::Sampler(Device& device, std::byte* host, int32_t rows, int32_t vocab, T
       payload_(host + fixed_bytes(rows)),
       payload_bytes_(payload_bytes(device, vocab)),
       counts_(static_cast<size_t>(rows)),
-      ending_(static_cast<size_t>(rows)) {
+      banned_(static_cast<size_t>(rows)) {
   std::uninitialized_default_construct_n(wanted_, rows);
   std::uninitialized_default_construct_n(sampled_, rows);
 }
@@ -67,8 +61,10 @@ void Sampler::start(RowId row, const Request& request, std::span<const int32_t> 
   TokenCounts& counts = counts_[static_cast<size_t>(index(row))];
   counts.clear();
   if (!has_penalties(request.sampling)) return;
-  const size_t prompt = std::min(request.prompt.size(), tokens.size());
-  counts.add_prompt(tokens.first(prompt));
+  const auto window = static_cast<size_t>(request.sampling.repeat_last_n);
+  const size_t begin = request.sampling.repeat_last_n >= 0 && window < tokens.size() ? tokens.size() - window : 0;
+  const size_t prompt = std::clamp(request.prompt.size(), begin, tokens.size());
+  counts.add_prompt(tokens.subspan(begin, prompt - begin));
   for (const int32_t token : tokens.subspan(prompt)) counts.add_output(token);
 }
 
@@ -146,7 +142,7 @@ void Sampler::end_round(const StepPlan& plan, std::span<const Row> rows) {
   std::vector<size_t> going_on;
   for (size_t k = 0; k < active_.size(); ++k) {
     const Slice& slice = plan.slices[active_[k]];
-    keep(slice, *rows[static_cast<size_t>(index(slice.row))].request, sampled_[k], &results_[active_[k]]);
+    keep(slice, rows[static_cast<size_t>(index(slice.row))], sampled_[k], &results_[active_[k]]);
     const bool guessed = static_cast<size_t>(round_) < slice.drafts.size() &&
                          slice.drafts[static_cast<size_t>(round_)] == sampled_[k].token;
     if (guessed) going_on.push_back(active_[k]);
@@ -163,6 +159,7 @@ SampleRow Sampler::sample_row(const Slice& slice, const Row& row, const SliceRes
   wanted.min_p = sampling.min_p;
   wanted.top_k = sampling.top_k;
   wanted.top_p = sampling.top_p;
+  wanted.typical_p = sampling.typical_p;
   wanted.repetition_penalty = sampling.repetition_penalty;
   wanted.frequency_penalty = sampling.frequency_penalty;
   wanted.presence_penalty = sampling.presence_penalty;
@@ -171,9 +168,8 @@ SampleRow Sampler::sample_row(const Slice& slice, const Row& row, const SliceRes
   wanted.logprobs = sampling.logprobs;
   wanted.counts = counts_[static_cast<size_t>(index(slice.row))].entries();
   wanted.biases = sampling.logit_bias;
-  const auto generated = static_cast<int32_t>(row.tokens.size() - request.prompt.size() + so_far.tokens.size());
-  if (generated < request.min_tokens) wanted.banned = ending_tokens(slice.row, request);
-  if (slice.masked) wanted.allowed = *masks_.at(index(slice.row));
+  wanted.banned = banned_tokens(slice, row, so_far.tokens);
+  wanted.allowed = allowed_tokens(slice, sampling);
   return wanted;
 }
 
@@ -194,22 +190,70 @@ std::span<const T> Sampler::shared(std::span<const T> values) {
   return {reinterpret_cast<const T*>(to), values.size()};
 }
 
-std::span<const int32_t> Sampler::ending_tokens(RowId row, const Request& request) {
-  std::vector<int32_t>& ending = ending_[static_cast<size_t>(index(row))];
-  ending = request.end_tokens;
-  ending.insert(ending.end(), request.stop_tokens.begin(), request.stop_tokens.end());
-  std::erase_if(ending, [&](int32_t token) { return token < 0 || token >= vocab_; });
-  return ending;
+/// The end of the output, as long as the longest bad word without its last token.
+std::vector<int32_t> Sampler::last_output(const Row& row, std::span<const int32_t> just_made) {
+  size_t longest = 1;
+  for (const std::vector<int32_t>& word : row.request->sampling.bad_words) longest = std::max(longest, word.size());
+  const auto output = std::span<const int32_t>(row.tokens).subspan(row.request->prompt.size());
+  const size_t before = std::min(output.size(), longest - 1);
+  std::vector<int32_t> tokens(output.end() - static_cast<std::ptrdiff_t>(before), output.end());
+  tokens.insert(tokens.end(), just_made.begin(), just_made.end());
+  return tokens;
 }
 
-void Sampler::keep(const Slice& slice, const Request& request, const Sampled& sampled, SliceResult* result) {
+/// What ends the answer before min_tokens, and the last tokens of bad words whose others have just been generated.
+std::span<const int32_t> Sampler::banned_tokens(const Slice& slice, const Row& row,
+                                                std::span<const int32_t> just_made) {
+  const Request& request = *row.request;
+  std::vector<int32_t>& banned = banned_[static_cast<size_t>(index(slice.row))];
+  banned.clear();
+  const size_t generated = row.tokens.size() - request.prompt.size() + just_made.size();
+  if (generated < static_cast<size_t>(request.min_tokens)) {
+    banned = request.end_tokens;
+    banned.insert(banned.end(), request.stop_tokens.begin(), request.stop_tokens.end());
+  }
+  if (!request.sampling.bad_words.empty()) {
+    const std::vector<int32_t> output = last_output(row, just_made);
+    for (const std::vector<int32_t>& word : request.sampling.bad_words) {
+      if (!word.empty() && ends_with(output, std::span(word).first(word.size() - 1))) banned.push_back(word.back());
+    }
+  }
+  std::erase_if(banned, [&](int32_t token) { return token < 0 || token >= vocab_; });
+  return banned;
+}
+
+/// By the request, by its constraint, or by both.
+std::span<const uint32_t> Sampler::allowed_tokens(const Slice& slice, const SamplingParams& sampling) {
+  if (!slice.masked)
+    return sampling.allowed ? std::span<const uint32_t>(*sampling.allowed) : std::span<const uint32_t>();
+  TokenMask::Words& words = *masks_.at(index(slice.row));
+  for (size_t i = 0; sampling.allowed && i < std::min(words.size(), sampling.allowed->size()); ++i) {
+    words[i] &= (*sampling.allowed)[i];
+  }
+  return words;
+}
+
+void Sampler::keep(const Slice& slice, const Row& row, const Sampled& sampled, SliceResult* result) {
   if (sampled.status != SampleStatus::ok) {
     result->error = failure_text(sampled.status);
     return;
   }
   result->tokens.push_back(sampled.token);
-  if (request.sampling.logprobs >= 0) result->logprobs.push_back(logprobs_of(sampled));
-  if (has_penalties(request.sampling)) counts_[static_cast<size_t>(index(slice.row))].add_output(sampled.token);
+  const SamplingParams& sampling = row.request->sampling;
+  if (sampling.logprobs >= 0) result->logprobs.push_back(logprobs_of(sampled));
+  if (has_penalties(sampling)) count(row, result->tokens, counts_[static_cast<size_t>(index(slice.row))]);
+}
+
+/// Counts the last of the tokens that were just made; the one that leaves the window counts no more.
+void Sampler::count(const Row& row, std::span<const int32_t> just_made, TokenCounts& counts) const {
+  const int32_t window = row.request->sampling.repeat_last_n;
+  if (window == 0) return;
+  counts.add_output(just_made.back());
+  const size_t known = row.tokens.size() + just_made.size();
+  if (window < 0 || known <= static_cast<size_t>(window)) return;
+  const size_t leaving = known - static_cast<size_t>(window) - 1;
+  counts.remove(leaving < row.tokens.size() ? row.tokens[leaving] : just_made[leaving - row.tokens.size()],
+                leaving >= row.request->prompt.size());
 }
 
 }  // namespace quern

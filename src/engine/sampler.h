@@ -53,8 +53,11 @@ class Sampler {
   void share(SampleRow* row);
   template <typename T>
   std::span<const T> shared(std::span<const T> values);
-  std::span<const int32_t> ending_tokens(RowId row, const Request& request);
-  void keep(const Slice& slice, const Request& request, const Sampled& sampled, SliceResult* result);
+  std::span<const int32_t> banned_tokens(const Slice& slice, const Row& row, std::span<const int32_t> just_made);
+  static std::vector<int32_t> last_output(const Row& row, std::span<const int32_t> just_made);
+  std::span<const uint32_t> allowed_tokens(const Slice& slice, const SamplingParams& sampling);
+  void keep(const Slice& slice, const Row& row, const Sampled& sampled, SliceResult* result);
+  void count(const Row& row, std::span<const int32_t> just_made, TokenCounts& counts) const;
 
   Device& device_;
   int32_t vocab_;
@@ -75,7 +78,7 @@ class Sampler {
   int32_t round_ = 0;
   QueueMark mark_ = 0;
   std::vector<TokenCounts> counts_;           // by row; only kept for rows with penalties
-  std::vector<std::vector<int32_t>> ending_;  // by row: its end and stop tokens, while they are banned
+  std::vector<std::vector<int32_t>> banned_;  // by row, of the round that runs
 };
 
 }  // namespace quern

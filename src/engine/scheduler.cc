@@ -35,7 +35,7 @@ Scheduler::Scheduler(const EngineOptions& options)
 bool Scheduler::fits(const Request& request) const {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   if (options_.groups.empty() && prompt > options_.max_num_batched_tokens) return false;
-  return prompt + (request.output == OutputKind::tokens ? 1 : 0) <= max_tokens_;
+  return prompt + (request.output == OutputKind::tokens && request.max_tokens != 0 ? 1 : 0) <= max_tokens_;
 }
 
 void Scheduler::add(Arrival arrival) {
@@ -47,7 +47,7 @@ void Scheduler::add(Arrival arrival) {
   s.arrival = next_arrival_++;
   s.submitted_us = arrival.submitted_us;
   if (request.output == OutputKind::tokens) {
-    s.max_output = std::min(std::max(1, request.max_tokens), max_tokens_ - static_cast<int>(request.prompt.size()));
+    s.max_output = std::min(std::max(0, request.max_tokens), max_tokens_ - static_cast<int>(request.prompt.size()));
   }
   s.client = &clients_[request.client];
   if (s.client->live++ == 0) {  // it is owed nothing for the time it was not here
@@ -127,10 +127,13 @@ void Scheduler::plan_prompt(Sequence& s, int64_t now_us) {
   slice.begin = s.sent;
   slice.count = count;
   if (s.sent + count == s.admitted) {
-    slice.samples = s.request->output == OutputKind::tokens;
-    slice.finishes_prompt_output = !slice.samples;
+    slice.samples = s.max_output > 0;
+    slice.finishes_prompt_output = s.request->output != OutputKind::tokens;
     slice.masked = slice.samples && s.request->mask != nullptr;
   }
+  slice.score_begin = std::max(s.sent, s.score_begin);
+  slice.score_end = std::min(s.sent + count, static_cast<int>(s.request->prompt.size()) - 1);
+  if (slice.score_end <= slice.score_begin) slice.score_begin = slice.score_end = 0;
   if (s.started_us < 0) s.started_us = now_us;
   const int adds = slice.samples ? 1 : 0;
   add_slice(s, std::move(slice), adds);
@@ -152,7 +155,7 @@ void Scheduler::add_slice(Sequence& s, Slice slice, int adds) {
   s.unconfirmed += adds;
   budget_ -= slice.count;
   s.client->served += slice.count;
-  flight_.slices.push_back({&s, 0, adds});
+  flight_.slices.push_back({&s, 0, adds, slice.scores()});
   plan_.slices.push_back(std::move(slice));
 }
 
@@ -210,7 +213,7 @@ Scheduler::Start Scheduler::start(Sequence& s, int64_t now_us) {
   if (options_.groups.empty() && s.known() > budget_) return Start::no_room;
   PrefixTree::Match match;
   if (options_.prefix_caching) {
-    match = kv_.tree.match(s.space, std::span(s.tokens).first(s.tokens.size() - 1));  // one token is always computed
+    match = kv_.tree.match(s.space, std::span(s.tokens).first(static_cast<size_t>(s.reusable())));
     if (is_computed_by_another(s, match)) return Start::waits;
   }
   std::vector<Borrowed> borrowed;
@@ -226,6 +229,7 @@ Scheduler::Start Scheduler::start(Sequence& s, int64_t now_us) {
   free_rows_.pop_back();
   s.admitted = s.known();
   s.sent = s.computed = match.tokens;
+  s.score_begin = s.next_scored() - 1;
   if (s.started_us < 0) {
     s.cached_tokens = match.tokens;
     stats_.prefix_queries_tokens += s.known();
@@ -262,7 +266,8 @@ bool Scheduler::is_computed_by_another(Sequence& s, const PrefixTree::Match& mat
     if (other->space != s.space || other->computed >= other->admitted) continue;
     const auto theirs = std::span(other->tokens).first(size_t(other->admitted));
     const auto shared =
-        std::ranges::mismatch(std::span(s.tokens).first(s.tokens.size() - 1), theirs).in2 - theirs.begin();
+        std::ranges::mismatch(std::span(s.tokens).first(static_cast<size_t>(s.reusable())), theirs).in2 -
+        theirs.begin();
     const int whole = static_cast<int>(shared) / kv_.tree.node_tokens() * kv_.tree.node_tokens();
     if (whole <= match.tokens || other->computed >= whole) continue;
     s.waits_for = other->request->id;

@@ -77,6 +77,7 @@ class Scheduler {
     Sequence* sequence = nullptr;
     int end = 0;   // of the known tokens, the last slice included; 0: decoding
     int adds = 0;  // tokens at most
+    int scores = 0;
   };
   struct Snapshot {
     Sequence* sequence = nullptr;

@@ -1,5 +1,6 @@
 // The second half of the scheduler: what results, masks, cancels and deadlines mean.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -38,8 +39,14 @@ void Scheduler::accept(Sequence& s, const Sent& sent, SliceResult result) {
     return finish(s, std::move(event));
   }
   CHECK(static_cast<int>(result.tokens.size()) <= sent.adds && result.tokens.empty() == (sent.adds == 0));
+  CHECK(static_cast<int>(result.prompt_logprobs.size()) == sent.scores);
   if (sent.end > 0) s.computed = sent.end;
+  s.scored += sent.scores;
+  std::ranges::move(result.prompt_logprobs, std::back_inserter(s.prompt_logprobs));
   append(s, result, event);
+  const bool only_scored = s.max_output == 0 && s.request->output == OutputKind::tokens && sent.end == s.admitted;
+  if (only_scored) event.finish = FinishReason::length;
+  if (event.finish || !event.tokens.empty()) event.prompt_logprobs = std::move(s.prompt_logprobs);
   if (!event.tokens.empty()) s.computed = s.known() - 1;
   if (sent.end > 0 && options_.prefix_caching) s.pages.publish(s.tokens, s.computed, false);
   s.pages.slide(s.computed);

@@ -113,6 +113,18 @@ struct Sequence {
   int known() const { return static_cast<int>(tokens.size()); }
   int output() const { return known() - static_cast<int>(request->prompt.size()); }
   bool decoding() const { return sent == admitted; }
+  /// The next token of the prompt whose logprobs are wanted; the prompt's end when there is none.
+  int next_scored() const {
+    const int end = static_cast<int>(request->prompt.size());
+    if (request->sampling.prompt_logprobs < 0) return end;
+    return std::clamp(request->score_from, 1, end) + scored < end ? std::clamp(request->score_from, 1, end) + scored
+                                                                  : end;
+  }
+  /// Leading tokens that may come from the cache: the last one is computed, and all whose logits are wanted.
+  int reusable() const {
+    const int next = next_scored();
+    return (next < static_cast<int>(request->prompt.size()) ? next : known()) - 1;
+  }
   bool before(const Sequence& other) const {
     return request->priority != other.request->priority ? request->priority < other.request->priority
                                                         : arrival < other.arrival;
@@ -129,12 +141,15 @@ struct Sequence {
   int64_t started_us = -1;
   int cached_tokens = 0;
   int max_output = 0;
-  bool answered = false;  // its last event is out
+  bool answered = false;                       // its last event is out
+  int scored = 0;                              // tokens of the prompt whose logprobs are known
+  std::vector<TokenLogprobs> prompt_logprobs;  // of those, until they are told
 
   // On its row. A waiting sequence has none.
   RowId row{};
   int admitted = 0;           // tokens it had when it got its row: these are sent, later ones are made on the device
   int sent = 0;               // of those, how many a step has taken
+  int score_begin = 0;        // the first of them whose logits are wanted
   int in_flight = 0;          // steps not back yet: nothing is released before this is 0
   int unconfirmed = 0;        // tokens those steps can add at most: pages are taken for the worst case
   int computed = 0;           // leading tokens that are in the pages for certain

@@ -20,15 +20,23 @@ Tensor integers(int count) { return Tensor::dense(nowhere, Dtype::i32, count); }
 
 }  // namespace
 
-Tensor Decoder::forward(Step& step) const {
+Tensor Decoder::run(Step& step) const {
   Exec& exec = step.exec;
   for (size_t i = 0; i < ropes_.size(); ++i) {
     step.ropes[i] = rope_table(exec, step.inputs.segments.positions, ropes_[i].inverse_frequencies, ropes_[i].factor);
   }
   const Tensor x = embed(exec, embedding_, step.inputs.tokens, embedding_scale_);
   for (const Part& part : parts_) run(step, part, x);
+  return x;
+}
+
+Tensor Decoder::outputs(Step& step, Tensor hidden) const {
   if (step.shape.outputs == 0) return {};
-  return rms_norm(exec, select_rows(exec, x, step.inputs.outputs), norm_, norm_eps_);
+  return rms_norm(step.exec, select_rows(step.exec, hidden, step.inputs.outputs), norm_, norm_eps_);
+}
+
+Tensor Decoder::logits_of_hidden(Step& step, Tensor hidden) const {
+  return logits(step, rms_norm(step.exec, hidden, norm_, norm_eps_));
 }
 
 void Decoder::run(Step& step, const Part& part, Tensor x) const {

@@ -18,11 +18,15 @@ class Decoder {
  public:
   static Result<Decoder> build(const DecoderSpec& spec, Weights& weights);
 
-  /// Runs the step's tokens through all layers and keeps their keys and values. The normalised hidden states of the
-  /// tokens that step.inputs.outputs names: [outputs, dim].
-  Tensor forward(Step& step) const;
+  /// Runs the step's tokens through all layers and keeps their keys and values. Their hidden states: [tokens, dim] f32.
+  Tensor run(Step& step) const;
+  /// The same; the normalised hidden states of the tokens that step.inputs.outputs names: [outputs, dim].
+  Tensor forward(Step& step) const { return outputs(step, run(step)); }
+  Tensor outputs(Step& step, Tensor hidden) const;
   /// [outputs, vocab] f32   hidden: [outputs, dim]
   Tensor logits(Step& step, Tensor hidden) const;
+  /// Logits of neighbouring tokens whose hidden states run() gave: [rows, vocab] f32   hidden: [rows, dim] f32
+  Tensor logits_of_hidden(Step& step, Tensor hidden) const;
 
   /// Bytes that forward and logits take of the arena for steps of at most these sizes and sequences of at most
   /// `max_positions` tokens, measured by a run that computes nothing: the same code that runs later.

@@ -313,5 +313,24 @@ TEST(TokenCounts, CountsEveryTokenOnce) {
   EXPECT_TRUE(counts.entries().empty());
 }
 
+TEST(TokenCounts, ForgetsWhatLeavesItsWindow) {
+  TokenCounts counts;
+  std::mt19937 generator(5);
+  std::vector<std::pair<int32_t, bool>> added;
+  for (size_t i = 0; i < 5000; ++i) {
+    const auto token = static_cast<int32_t>(generator() % 97) * 128;
+    const bool output = i >= 50;
+    output ? counts.add_output(token) : counts.add_prompt({&token, 1});
+    added.emplace_back(token, output);
+    if (i >= 40) counts.remove(added[i - 40].first, added[i - 40].second);
+    if (i % 100 != 99) continue;
+    std::map<int32_t, int32_t> expected;
+    for (size_t k = i - 39; k <= i; ++k) expected[added[k].first] += added[k].second ? 1 : 0;
+
+    EXPECT_EQ(counts.entries().size(), expected.size());
+    for (const TokenCount& entry : counts.entries()) EXPECT_EQ(entry.outputs, expected.at(entry.token));
+  }
+}
+
 }  // namespace
 }  // namespace quern

@@ -1,0 +1,88 @@
+#include "engine/scorer.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace quern {
+
+Scorer::Scorer(Device& device, std::byte* host, int32_t max_tokens, int32_t block_tokens, SeeLogits see)
+    : device_(device),
+      block_tokens_(block_tokens),
+      see_(std::move(see)),
+      wanted_(reinterpret_cast<SampleRow*>(host)),
+      sampled_(reinterpret_cast<Sampled*>(host + max_tokens * int64_t{sizeof(SampleRow)})) {
+  std::uninitialized_default_construct_n(wanted_, max_tokens);
+  std::uninitialized_default_construct_n(sampled_, max_tokens);
+}
+
+int64_t Scorer::host_bytes(int32_t max_tokens) {
+  return max_tokens * static_cast<int64_t>(sizeof(SampleRow) + sizeof(Sampled));
+}
+
+bool Scorer::scores(const StepPlan& plan) {
+  return std::ranges::any_of(plan.slices, [](const Slice& slice) { return slice.scores() > 0; });
+}
+
+void Scorer::begin(const Decoder& decoder, Step& step, Tensor hidden, const StepPlan& plan, std::span<const Row> rows) {
+  used_ = 0;
+  int32_t first = 0;  // token of the slice in the step
+  for (const Slice& slice : plan.slices) {
+    const Row& row = rows[static_cast<size_t>(index(slice.row))];
+    for (int32_t position = slice.score_begin; position < slice.score_end; position += block_tokens_) {
+      const int32_t count = std::min(block_tokens_, slice.score_end - position);
+      score(decoder, step, hidden.rows(first + position - slice.begin, count), row, position);
+    }
+    first += slice.count;
+  }
+}
+
+void Scorer::score(const Decoder& decoder, Step& step, Tensor hidden, const Row& row, int32_t position) {
+  const Arena::Scope scope(step.exec.arena);
+  const int32_t count = hidden.dims[0];
+  const Tensor logits = decoder.logits_of_hidden(step, hidden);
+  for (int32_t i = 0; i < count; ++i) {
+    SampleRow& wanted = wanted_[used_ + i];
+    wanted = {};
+    wanted.forced = row.tokens[static_cast<size_t>(position + i + 1)];
+    wanted.logprobs = row.request->sampling.prompt_logprobs;
+  }
+  const auto size = static_cast<size_t>(count);
+  sample(step.exec, logits, {wanted_ + used_, size}, {sampled_ + used_, size});
+  used_ += count;
+  if (!see_) return;
+  ScoredLogits seen{row.request->id,    position, logits.dims[1],
+                    logits.as<float>(), {},       {sampled_ + used_ - count, size}};
+  seen.followers = std::span(row.tokens).subspan(static_cast<size_t>(position) + 1, size);
+  if (!device_.host_addressable()) {
+    seen_.resize(size * static_cast<size_t>(seen.vocab));
+    device_.copy_out(reinterpret_cast<std::byte*>(seen_.data()), logits.data, int64_t{4} * count * seen.vocab);
+    seen.logits = seen_.data();
+  }
+  device_.wait();
+  see_(seen);
+}
+
+void Scorer::finish(const StepPlan& plan, std::span<SliceResult> results) const {
+  const Sampled* next = sampled_;
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    for (int32_t k = 0; k < plan.slices[i].scores(); ++k, ++next) {
+      if (next->status != SampleStatus::ok) results[i].error = failure_text(next->status);
+      results[i].prompt_logprobs.push_back(logprobs_of(*next));
+    }
+  }
+}
+
+TokenLogprobs logprobs_of(const Sampled& sampled) {
+  TokenLogprobs logprobs{sampled.logprob, {}, sampled.rank};
+  for (int32_t i = 0; i < sampled.top_count; ++i) {
+    const TopLogprob& top = sampled.top[static_cast<size_t>(i)];
+    logprobs.top.emplace_back(top.token, top.logprob);
+  }
+  return logprobs;
+}
+
+const char* failure_text(SampleStatus status) {
+  return status == SampleStatus::not_finite ? "the model's logits are not finite" : "no token is allowed to follow";
+}
+
+}  // namespace quern
