@@ -13,6 +13,7 @@
 #include "apps/instance.h"
 #include "apps/interrupt.h"
 #include "base/log.h"
+#include "ops/sample.h"
 #include "server/server.h"
 
 namespace quern {
@@ -216,6 +217,8 @@ Result<ServeOptions> parse(std::span<char* const> arguments, bool* help) {
   TRY(apply_log_level(options.log_level));
   if (options.server.http.port < 0 || options.server.http.port > 65535)
     return Error{"--port must be between 0 and 65535"};
+  if (options.server.max_logprobs < 0 || options.server.max_logprobs > max_top_logprobs)
+    return Error{fmt::format("--max-logprobs must be between 0 and {}", max_top_logprobs)};
   if (const char* key = std::getenv("QUERN_API_KEY"); key != nullptr && *key != 0)
     options.server.api_keys.emplace_back(key);
   if (!options.allowed_origins.empty()) options.server.allowed_origins = options.allowed_origins;

@@ -224,6 +224,14 @@ class ScriptedService final : public TokenService {
       event.error = error;
       return end(job, std::move(event));
     }
+    const size_t scored = job.next == 0 && job.request.sampling.prompt_logprobs >= 0 ? job.request.prompt.size() : 0;
+    for (size_t i = 1; i < scored; ++i) {
+      event.prompt_logprobs.push_back({-0.25F, {{job.request.prompt[i], -0.25F}, {'z', -1.5F}}, 1});
+    }
+    if (job.request.max_tokens == 0) {
+      event.finish = FinishReason::length;
+      return end(job, std::move(event));
+    }
     const int32_t token = at_end ? ByteTokenizer::kEos : static_cast<unsigned char>(job.text[job.next]);
     ++job.next;
     event.tokens = {token};

@@ -1,5 +1,6 @@
 #include "server/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <fmt/format.h>
@@ -66,11 +67,12 @@ Session::Session(std::shared_ptr<Call> call, Generation generation, const Sessio
       services_(services),
       on_end_(std::move(on_end)),
       wire_(make_wire(generation_, services.text)),
-      first_request_(
-          services.next_request.fetch_add(generation_.prompts.size() * static_cast<size_t>(generation_.params.n))) {
+      first_request_(services.next_request.fetch_add(generation_.prompts.size() *
+                                                     static_cast<size_t>(generation_.params.best_of))),
+      scores_(generation_.prompts.size()) {
   for (size_t p = 0; p < generation_.prompts.size(); ++p) {
     usage_.prompt_tokens += static_cast<int64_t>(generation_.prompts[p].tokens.size());
-    for (int32_t k = 0; k < generation_.params.n; ++k) {
+    for (int32_t k = 0; k < generation_.params.best_of; ++k) {
       choices_.emplace_back(Answer(services_.text, generation_), static_cast<int32_t>(p));
     }
   }
@@ -104,7 +106,7 @@ void Session::deliver(TokenEvent event) {
 void Session::submit_all() {
   if (ended_) return;
   services_.metrics.n.observe(generation_.params.n);
-  if (generation_.params.max_tokens == 0) return answer_without_engine();
+  if (generation_.params.max_tokens == 0 && !generation_.scores_prompts()) return answer_without_engine();
   const auto interval = services_.text.options.ping_interval;
   if (generation_.params.stream && interval.count() > 0) {
     call_->responder->on_idle(interval, [weak = weak_from_this()] {
@@ -149,16 +151,21 @@ bool Session::submit(int32_t index) {
 Request Session::make_request(int32_t index) {
   const AnswerParams& params = generation_.params;
   const ServerOptions& options = services_.text.options;
-  const Prompt& prompt = generation_.prompts[static_cast<size_t>(index / params.n)];
+  const Prompt& prompt = generation_.prompts[static_cast<size_t>(index / params.best_of)];
   Request request;
   request.id = RequestId{first_request_ + static_cast<uint64_t>(index)};
   request.client = call_->principal.client;
   request.prompt = prompt.tokens;
   request.sampling = params.sampling;
   if (params.seed) {
-    request.sampling.seed = static_cast<uint64_t>(*params.seed) + static_cast<uint64_t>(index % params.n);
+    request.sampling.seed = static_cast<uint64_t>(*params.seed) + static_cast<uint64_t>(index % params.best_of);
   } else {
     request.sampling.seed = options.seed != 0 ? options.seed + static_cast<uint64_t>(request.id) : random_seed();
+  }
+  if (params.best_of > params.n) request.sampling.logprobs = std::max(0, params.sampling.logprobs);
+  if (scores_prompt(index)) {
+    request.sampling.prompt_logprobs =
+        std::max(params.prompt_logprobs.value_or(0), generation_.echoes_logprobs() ? params.sampling.logprobs : 0);
   }
   request.max_tokens = prompt.max_tokens;
   request.min_tokens = params.min_tokens;
@@ -171,6 +178,11 @@ Request Session::make_request(int32_t index) {
   return request;
 }
 
+/// The first choice of a prompt tells its scores for all, unless each is streamed on its own.
+bool Session::scores_prompt(int32_t index) const {
+  return generation_.scores_prompts() && (generation_.params.stream || index % generation_.params.best_of == 0);
+}
+
 /// max_tokens 0: the echoed prompt is the whole answer.
 void Session::answer_without_engine() {
   for (size_t i = 0; i < choices_.size(); ++i) {
@@ -179,7 +191,7 @@ void Session::answer_without_engine() {
     begin_stream();
     AnswerPiece piece;
     piece.end = AnswerEnd{"length", std::nullopt, std::nullopt};
-    wire_->first_chunk(out_, static_cast<int32_t>(i), generation_.prompts[static_cast<size_t>(choices_[i].prompt)],
+    wire_->first_chunk(out_, static_cast<int32_t>(i), generation_.prompts[static_cast<size_t>(choices_[i].prompt)], {},
                        usage_);
     wire_->chunk(out_, static_cast<int32_t>(i), piece, usage_);
   }
@@ -198,7 +210,10 @@ void Session::take(const TokenEvent& event) {
     return fail_from(event);
   }
   const bool first = choice.first_token_us == 0 && (!event.tokens.empty() || event.finish);
-  if (first && index % generation_.params.n == 0) usage_.cached_tokens += event.cached_tokens;
+  if (first && index % generation_.params.best_of == 0) usage_.cached_tokens += event.cached_tokens;
+  if (scores_prompt(index) && !event.prompt_logprobs.empty() && !generation_.params.stream) {
+    scores_[static_cast<size_t>(choice.prompt)] = event.prompt_logprobs;
+  }
   note_times(choice, event);
   const int32_t before = choice.answer.tokens();
   const int32_t thought_before = choice.answer.reasoning_tokens();
@@ -210,7 +225,8 @@ void Session::take(const TokenEvent& event) {
   if (piece.end) note_end(choice, event);
   if (first && generation_.params.stream) {
     begin_stream();
-    wire_->first_chunk(out_, index, generation_.prompts[static_cast<size_t>(choice.prompt)], usage_);
+    wire_->first_chunk(out_, index, generation_.prompts[static_cast<size_t>(choice.prompt)], event.prompt_logprobs,
+                       usage_);
   }
   take_piece(index, std::move(piece));
 }
@@ -240,7 +256,7 @@ void Session::note_times(Choice& choice, const TokenEvent& event) {
     metrics.first_token_s.observe(static_cast<double>(now - call_->arrived_us) * 1e-6);
     metrics.queue_s.observe(static_cast<double>(event.queued_us) * 1e-6);
     metrics.prefill_s.observe(static_cast<double>(now - call_->arrived_us - event.queued_us) * 1e-6);
-    if (index_of(event.request) % generation_.params.n == 0) {  // as in usage: a prompt counts once
+    if (index_of(event.request) % generation_.params.best_of == 0) {  // as in usage: a prompt counts once
       metrics.prompt_tokens.fetch_add(event.prompt_tokens, std::memory_order_relaxed);
       metrics.cached_tokens.fetch_add(event.cached_tokens, std::memory_order_relaxed);
     }
@@ -317,11 +333,32 @@ void Session::complete() {
     call_->responder->write(std::exchange(out_, {}));
     call_->responder->end();
   } else {
-    std::vector<WholeChoice> choices;
-    for (Choice& choice : choices_) choices.push_back(std::move(choice.whole));
-    call_->send_json(wire_->whole(choices, usage_));
+    call_->send_json(wire_->whole(best_choices(), usage_));
   }
   end();
+}
+
+/// Of each prompt those n whose tokens were most probable on average, the best first; all in order when n are made.
+std::vector<WholeChoice> Session::best_choices() {
+  const auto made = static_cast<size_t>(generation_.params.best_of);
+  const auto given = static_cast<size_t>(generation_.params.n);
+  std::vector<WholeChoice> best;
+  for (size_t first = 0; first < choices_.size(); first += made) {
+    std::vector<Choice*> choices;
+    for (size_t k = 0; k < made; ++k) choices.push_back(&choices_[first + k]);
+    if (made > given) {
+      std::ranges::sort(choices, [](const Choice* a, const Choice* b) {
+        const double difference = a->answer.mean_logprob() - b->answer.mean_logprob();
+        return difference != 0 ? difference > 0 : a < b;
+      });
+    }
+    for (size_t k = 0; k < given; ++k) {
+      choices[k]->whole.prompt = choices[k]->prompt;
+      choices[k]->whole.scores = scores_[static_cast<size_t>(choices[k]->prompt)];
+      best.push_back(std::move(choices[k]->whole));
+    }
+  }
+  return best;
 }
 
 void Session::end() {

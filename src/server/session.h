@@ -64,6 +64,8 @@ class Session final : public LiveSession, public std::enable_shared_from_this<Se
   void submit_all();
   bool submit(int32_t index);
   Request make_request(int32_t index);
+  bool scores_prompt(int32_t index) const;
+  std::vector<WholeChoice> best_choices();
   void answer_without_engine();
   void deliver(TokenEvent event);
   void take(const TokenEvent& event);
@@ -87,8 +89,9 @@ class Session final : public LiveSession, public std::enable_shared_from_this<Se
   const std::function<void()> on_end_;
   const std::unique_ptr<Wire> wire_;
   const uint64_t first_request_;
-  std::vector<Choice> choices_;
-  std::string out_;  // chunks of the event being taken
+  std::vector<Choice> choices_;                     // best_of for each prompt
+  std::vector<std::vector<TokenLogprobs>> scores_;  // by prompt: of its tokens but the first, if they are wanted
+  std::string out_;                                 // chunks of the event being taken
   Usage usage_;
   size_t open_choices_ = 0;
   bool streaming_ = false;  // the head of the stream is out

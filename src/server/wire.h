@@ -26,6 +26,8 @@ struct WholeChoice {
     std::string name;
     std::string arguments;
   };
+  int32_t prompt = 0;                 // of the request's
+  std::vector<TokenLogprobs> scores;  // of the prompt's tokens but the first, if they are wanted
   std::string text;
   std::string reasoning;
   std::vector<Call> calls;
@@ -40,8 +42,9 @@ struct WholeChoice {
 class Wire {
  public:
   virtual ~Wire() = default;
-  /// When the first token of a choice is there.
-  virtual void first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) = 0;
+  /// When the first token of a choice is there. `scores`: the logprobs of the prompt's tokens but the first, if wanted.
+  virtual void first_chunk(std::string& out, int32_t index, const Prompt& prompt,
+                           const std::vector<TokenLogprobs>& scores, const Usage& usage) = 0;
   /// What an event added; nothing when it added nothing to be seen.
   virtual void chunk(std::string& out, int32_t index, const AnswerPiece& piece, const Usage& usage) = 0;
   /// The end of a stream.

@@ -67,7 +67,8 @@ std::string MessageWire::message(std::string_view content, const std::string& st
                      quoted(id_), quoted(model_), content, stop, usage_object(usage));
 }
 
-void MessageWire::first_chunk(std::string& out, int32_t, const Prompt&, const Usage& usage) {
+void MessageWire::first_chunk(std::string& out, int32_t, const Prompt&, const std::vector<TokenLogprobs>&,
+                              const Usage& usage) {
   event(out, "message_start", "\"message\":" + message("", R"("stop_reason":null,"stop_sequence":null)", usage));
 }
 

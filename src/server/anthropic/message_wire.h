@@ -13,7 +13,8 @@ class MessageWire final : public Wire {
  public:
   MessageWire(const Generation& generation, std::string id);
 
-  void first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) override;
+  void first_chunk(std::string& out, int32_t index, const Prompt& prompt, const std::vector<TokenLogprobs>& scores,
+                   const Usage& usage) override;
   void chunk(std::string& out, int32_t index, const AnswerPiece& piece, const Usage& usage) override;
   void finish(std::string& out, const Usage& usage) override;
   void error(std::string& out, const ApiError& error) override;

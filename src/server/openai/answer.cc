@@ -48,6 +48,7 @@ void Answer::add_token(const TokenEvent& event, size_t index, AnswerPiece& piece
   const int32_t id = event.tokens[index];
   ++tokens_;
   piece.token_ids.push_back(id);
+  if (index < event.logprobs.size()) logprob_sum_ += static_cast<double>(event.logprobs[index].chosen);
   const bool last = event.finish == FinishReason::stop && index + 1 == event.tokens.size() && event.stop_token == id;
   if (last && !params_.include_stop) return;
   if (params_.sampling.logprobs >= 0 && index < event.logprobs.size()) {

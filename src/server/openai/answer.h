@@ -21,6 +21,7 @@ struct ShownToken {
   int32_t id = 0;
   int64_t text_offset = 0;  // characters of the answer before it
   TokenLogprobs logprobs;
+  bool scored = true;  // the first token of a prompt is not
 };
 
 /// Why an answer ended, in OpenAI's words; stop_string or stop_token says more.
@@ -50,6 +51,8 @@ class Answer {
   int32_t tokens() const { return tokens_; }
   /// Of these, such that belong to the reasoning.
   int32_t reasoning_tokens() const { return reasoning_tokens_; }
+  /// Of its tokens; needs their logprobs.
+  double mean_logprob() const { return tokens_ == 0 ? 0.0 : logprob_sum_ / tokens_; }
 
  private:
   void add_token(const TokenEvent& event, size_t index, AnswerPiece& piece);
@@ -73,6 +76,7 @@ class Answer {
   int32_t tokens_ = 0;
   int32_t reasoning_tokens_ = 0;
   int32_t calls_ = 0;
+  double logprob_sum_ = 0.0;
   bool ended_ = false;
 };
 

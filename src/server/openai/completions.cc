@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "server/openai/generation.h"
+#include "server/openai/wire.h"
+#include "text/detokenizer.h"
 
 namespace quern {
 namespace {
@@ -9,8 +12,8 @@ constexpr int32_t kDefaultMaxTokens = 16;
 
 class PromptReader {
  public:
-  PromptReader(const TextModel& model, const AnswerParams& params, bool add_special, bool echo)
-      : model_(model), params_(params), add_special_(add_special), echo_(echo) {}
+  PromptReader(const TextModel& model, const Generation& generation, bool add_special)
+      : model_(model), generation_(generation), params_(generation.params), add_special_(add_special) {}
 
   /// A string, a list of strings, a list of ids or a list of lists of ids.
   Checked<std::vector<Prompt>> read(const Json& value) {
@@ -18,10 +21,10 @@ class PromptReader {
     const bool several = value.is_array() && !value.items().empty() && !value.items()[0].is_number();
     if (value.is_array() && value.items().empty()) return invalid("Invalid 'prompt': it must not be an empty list.");
     const auto count = several ? value.items().size() : size_t{1};
-    if (count * static_cast<size_t>(params_.n) > static_cast<size_t>(model_.options.max_choices)) {
+    if (count * static_cast<size_t>(params_.best_of) > static_cast<size_t>(model_.options.max_choices)) {
       return invalid(
           fmt::format("Invalid 'prompt': {} prompts with n = {} are more than the {} choices a request may have.",
-                      count, params_.n, model_.options.max_choices));
+                      count, params_.best_of, model_.options.max_choices));
     }
     for (size_t i = 0; i < count; ++i) {
       auto prompt = read_one(several ? value.items()[i] : value);
@@ -43,10 +46,10 @@ class PromptReader {
       auto tokens = model_.tokenizer->encode(value.as_string(), {.add_special = add_special_});
       if (!tokens.ok()) return invalid(tokens.error().message);
       prompt.tokens = std::move(tokens).value();
-      if (echo_) prompt.echo = value.as_string();
+      if (params_.echo) prompt.echo = value.as_string();
     } else if (value.is_array()) {
       if (auto error = read_token_ids(value.items(), "prompt", model_.vocab_size(), prompt.tokens)) return *error;
-      if (echo_) prompt.echo = model_.tokenizer->decode(prompt.tokens, false);
+      if (params_.echo) prompt.echo = model_.tokenizer->decode(prompt.tokens, false);
     } else {
       return invalid(
           fmt::format("Invalid type for 'prompt': expected a string, an array of strings, of token ids or of arrays of "
@@ -55,21 +58,38 @@ class PromptReader {
           "invalid_type");
     }
     if (auto error = fit_prompt(model_, params_, kDefaultMaxTokens, "prompt", prompt)) return *error;
+    if (generation_.echoes_logprobs()) add_offsets(prompt, value.is_string());
     return prompt;
   }
 
+  /// Special tokens of a text are those that the tokenizer added, which the text does not show.
+  void add_offsets(Prompt& prompt, bool is_text) const {
+    Detokenizer detokenizer(model_.tokenizer, is_text);
+    const int64_t end = utf8_length(prompt.echo);
+    int64_t characters = 0;
+    for (const int32_t token : prompt.tokens) {
+      prompt.echo_offsets.push_back(std::min(characters, end));
+      characters += utf8_length(detokenizer.add(token));
+    }
+  }
+
   const TextModel& model_;
+  const Generation& generation_;
   const AnswerParams& params_;
   const bool add_special_;
-  const bool echo_;
 };
 
-void read_best_of(Fields& fields, int32_t n) {
+void read_best_of(Fields& fields, AnswerParams& params) {
   const auto best_of = fields.integer("best_of", 1, 20);
-  if (!best_of || *best_of == n) return;
-  if (*best_of < n)
+  if (!best_of) return;
+  params.best_of = static_cast<int32_t>(*best_of);
+  if (params.best_of < params.n) {
     return fields.invalid("best_of", "invalid_value", "Invalid 'best_of': it must not be smaller than 'n'.");
-  fields.fail(unsupported("best_of", "Unsupported parameter: 'best_of' must be equal to 'n'."));
+  }
+  if (params.stream && params.best_of > params.n) {
+    fields.invalid("best_of", "invalid_value",
+                   "Invalid 'best_of': answers that are streamed cannot be compared; it must be equal to 'n'.");
+  }
 }
 
 }  // namespace
@@ -82,18 +102,15 @@ Checked<Generation> parse_completion(std::string_view body, const TextModel& mod
   AnswerParams& params = generation.params;
   params = read_answer_params(fields, model, 0);
   generation.request_id = fields.string("request_id", 128).value_or("");
-  const bool echo = fields.boolean("echo").value_or(false);
+  params.echo = fields.boolean("echo").value_or(false);
   if (const auto logprobs = fields.integer("logprobs", 0, model.options.max_logprobs)) {
     params.sampling.logprobs = static_cast<int32_t>(*logprobs);
-    if (echo)
-      fields.fail(unsupported(
-          "logprobs", "Unsupported parameter: 'logprobs' together with 'echo' is not supported by this server."));
   }
-  if (params.max_tokens == 0 && !echo) {
+  if (params.max_tokens == 0 && !params.echo && !params.prompt_logprobs) {
     fields.invalid("max_tokens", "integer_below_min_value",
-                   "Invalid 'max_tokens': 0 is only allowed when 'echo' is true.");
+                   "Invalid 'max_tokens': 0 is only allowed when 'echo' is true or 'prompt_logprobs' is given.");
   }
-  read_best_of(fields, params.n);
+  read_best_of(fields, params);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   fields.refuse({"suffix", "response_format"});
   const Json* prompt = fields.any("prompt");
@@ -101,7 +118,7 @@ Checked<Generation> parse_completion(std::string_view body, const TextModel& mod
     fields.invalid("prompt", "missing_required_parameter", "Missing required parameter: 'prompt'.");
   read_unknown(fields, model.options, generation.unknown_fields);
   if (fields.failed()) return *fields.error();
-  ASSIGN_OR_RETURN(generation.prompts, PromptReader(model, params, add_special, echo).read(*prompt));
+  ASSIGN_OR_RETURN(generation.prompts, PromptReader(model, generation, add_special).read(*prompt));
   return generation;
 }
 

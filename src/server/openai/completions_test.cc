@@ -95,14 +95,69 @@ TEST_F(CompletionTest, GivesLegacyLogprobs) {
   EXPECT_EQ(offsets, "01223");
 }
 
+TEST_F(CompletionTest, EchoesLogprobsOfThePrompt) {
+  start();
+  const std::string fields = R"("prompt":"h\u00e9","echo":true,"logprobs":1)";
+
+  const Json body = json(post("/v1/completions", "{" + fields + R"(,"max_tokens":1})"));
+  const StreamedAnswer streamed = stream("/v1/completions", "{" + fields + R"(,"max_tokens":1,"stream":true})");
+  const Json alone = json(post("/v1/completions", "{" + fields + R"(,"max_tokens":0})"));
+
+  const Json& logprobs = *choice(body).find("logprobs");
+  EXPECT_EQ(logprobs.find("tokens")->items().size(), 5U);
+  EXPECT_EQ(logprobs.find("token_logprobs")->dump(), "[null,-0.25,-0.25,-0.25,-0.5]");
+  EXPECT_EQ(logprobs.find("top_logprobs")->items()[0].dump(), "null");
+  EXPECT_EQ(logprobs.find("text_offset")->dump(), "[0,0,1,1,2]");
+  EXPECT_EQ(choice(streamed.chunks[0]).find("logprobs")->find("token_logprobs")->dump(), "[null,-0.25,-0.25,-0.25]");
+  EXPECT_EQ(choice(streamed.chunks[1]).find("logprobs")->find("text_offset")->dump(), "[2]");
+  EXPECT_EQ(choice(alone).find("logprobs")->find("token_logprobs")->dump(), "[null,-0.25,-0.25,-0.25]");
+  EXPECT_EQ(usage(alone, "completion_tokens"), 0);
+}
+
+TEST_F(CompletionTest, TellsLogprobsOfPrompts) {
+  start();
+
+  const Json body = json(post("/v1/completions", R"({"prompt":["ab","c"],"prompt_logprobs":1,"n":2})"));
+  const Json chatted = json(chat(R"("prompt_logprobs":0)"));
+
+  for (const Json& each : body.find("choices")->items()) {
+    const Json& told = *each.find("prompt_logprobs");
+    EXPECT_EQ(told.items().size(), each.integer("index").value() < 2 ? 3U : 2U);
+    EXPECT_TRUE(told.items()[0].is_null());
+    EXPECT_TRUE(each.find("logprobs")->is_null());
+  }
+  EXPECT_EQ(choice(body).find("prompt_logprobs")->items()[1].dump(),
+            R"({"97":{"logprob":-0.25,"rank":1,"decoded_token":"a"}})");
+  EXPECT_EQ(static_cast<int64_t>(chatted.find("prompt_logprobs")->items().size()), usage(chatted, "prompt_tokens"));
+  EXPECT_EQ(service_->seen()[1].sampling.prompt_logprobs, -1);  // once for each prompt
+}
+
+TEST_F(CompletionTest, GivesTheMostProbableOfSeveral) {
+  start();
+
+  const Json body = json(complete(R"("best_of":3,"n":2)"));
+
+  EXPECT_EQ(body.find("choices")->items().size(), 2U);
+  EXPECT_TRUE(choice(body).find("logprobs")->is_null());
+  EXPECT_EQ(service_->seen().size(), 3U);
+  EXPECT_EQ(service_->seen()[2].sampling.logprobs, 0);
+  EXPECT_EQ(usage(body, "completion_tokens"), 3 * 6);
+}
+
 TEST_F(CompletionTest, RefusesWhatItCannotDo) {
   start();
 
   expect_error(complete(R"("suffix":"x")"), 400, "suffix", "unsupported_parameter");
-  expect_error(complete(R"("best_of":3)"), 400, "best_of", "unsupported_parameter");
   expect_error(complete(R"("best_of":1,"n":2)"), 400, "best_of", "invalid_value");
+  expect_error(complete(R"("best_of":2,"stream":true)"), 400, "best_of", "invalid_value");
   EXPECT_EQ(complete(R"("best_of":2,"n":2)").status, 200);
-  expect_error(complete(R"("echo":true,"logprobs":1)"), 400, "logprobs", "unsupported_parameter");
+  expect_error(complete(R"("prompt_logprobs":1,"stream":true)"), 400, "prompt_logprobs", "invalid_value");
+  expect_error(complete(R"("allowed_token_ids":[])"), 400, "allowed_token_ids", "invalid_value");
+  expect_error(complete(R"("allowed_token_ids":[259])"), 400, "allowed_token_ids", "invalid_value");
+  expect_error(complete(R"("bad_words":[" "])"), 400, "bad_words", "invalid_value");
+  expect_error(complete(R"("bad_words":"x")"), 400, "bad_words", "invalid_type");
+  expect_error(complete(R"("typical_p":0)"), 400, "typical_p", "decimal_below_min_value");
+  expect_error(complete(R"("repeat_last_n":-2)"), 400, "repeat_last_n", "integer_below_min_value");
   expect_error(complete(R"("logprobs":21)"), 400, "logprobs", "integer_above_max_value");
 }
 
@@ -121,13 +176,18 @@ TEST_F(CompletionTest, PassesSamplingToTheEngine) {
 
   complete(
       R"("top_p":0.25,"min_p":0.1,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.5,"logit_bias":{"5":2},
-      "min_tokens":2,"ignore_eos":true,"priority":-3,"stop_token_ids":[7])");
+      "typical_p":0.5,"repeat_last_n":64,"bad_words":["xy"],"allowed_token_ids":[3,40],"min_tokens":2,"ignore_eos":true,"priority":-3,"stop_token_ids":[7])");
 
   const Request request = service_->seen()[0];
   EXPECT_EQ(request.sampling.temperature, 0.5F);
   EXPECT_EQ(request.sampling.top_k, 7);
   EXPECT_EQ(request.sampling.top_p, 0.25F);
   EXPECT_EQ(request.sampling.min_p, 0.1F);
+  EXPECT_EQ(request.sampling.typical_p, 0.5F);
+  EXPECT_EQ(request.sampling.repeat_last_n, 64);
+  EXPECT_THAT(request.sampling.bad_words, ElementsAre(ElementsAre('x', 'y'), ElementsAre(' ', 'x', 'y')));
+  EXPECT_EQ(request.sampling.allowed->at(0), 8U);
+  EXPECT_EQ(request.sampling.allowed->at(1), 256U);
   EXPECT_EQ(request.sampling.presence_penalty, 1.0F);
   EXPECT_EQ(request.sampling.frequency_penalty, -1.0F);
   EXPECT_EQ(request.sampling.repetition_penalty, 1.5F);

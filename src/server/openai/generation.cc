@@ -12,6 +12,8 @@ namespace {
 constexpr size_t kMaxStopBytes = 4096;
 constexpr size_t kMaxStopTokens = 1024;
 constexpr size_t kMaxBiases = 1024;
+constexpr size_t kMaxBadWords = 256;
+constexpr size_t kMaxBadWordBytes = 256;
 constexpr size_t kMaxIdBytes = 128;
 constexpr int32_t kMaxCount = std::numeric_limits<int32_t>::max();
 
@@ -23,9 +25,12 @@ void read_sampling(Fields& fields, const TextModel& model, SamplingParams& sampl
   set(sampling.temperature, "temperature", 0, 2);
   set(sampling.top_p, "top_p", 1e-6, 1);
   set(sampling.min_p, "min_p", 0, 1);
+  set(sampling.typical_p, "typical_p", 1e-6, 1);
   set(sampling.presence_penalty, "presence_penalty", -2, 2);
   set(sampling.frequency_penalty, "frequency_penalty", -2, 2);
   set(sampling.repetition_penalty, "repetition_penalty", 1e-3, 1e3);
+  if (const auto last = fields.integer("repeat_last_n", -1, kMaxCount))
+    sampling.repeat_last_n = static_cast<int32_t>(*last);
   if (const auto top_k = fields.integer("top_k", -1, kMaxCount)) {
     sampling.top_k = *top_k < 1 ? 0 : std::min(static_cast<int32_t>(*top_k), model.vocab_size());
   }
@@ -51,6 +56,47 @@ void read_logit_bias(Fields& fields, int32_t vocab_size, SamplingParams& samplin
       return fields.invalid("logit_bias", "invalid_value", "Invalid 'logit_bias': values must be from -100 to 100.");
     }
     sampling.logit_bias.emplace_back(id, static_cast<float>(value.as_number()));
+  }
+}
+
+/// Each word as it is spelled at the beginning of a text and after a space.
+void read_bad_words(Fields& fields, const TextModel& model, SamplingParams& sampling) {
+  const Json::Array* words = fields.array("bad_words", kMaxBadWords);
+  if (words == nullptr) return;
+  for (const Json& word : *words) {
+    if (!word.is_string()) return fields.wrong_kind("bad_words", "strings", word);
+    const std::string& text = word.as_string();
+    const size_t begin = std::min(text.find_first_not_of(' '), text.size());
+    if (begin == text.size() || text.size() > kMaxBadWordBytes) {
+      return fields.invalid("bad_words", "invalid_value",
+                            fmt::format("Invalid 'bad_words': a word has 1 to {} bytes.", kMaxBadWordBytes));
+    }
+    for (const std::string& spelling : {text.substr(begin), " " + text.substr(begin)}) {
+      auto tokens = model.tokenizer->encode(spelling, {.add_special = false});
+      if (!tokens.ok()) return fields.invalid("bad_words", "invalid_value", tokens.error().message);
+      if (!tokens->empty()) sampling.bad_words.push_back(std::move(*tokens));
+    }
+  }
+}
+
+void read_allowed_tokens(Fields& fields, int32_t vocab_size, SamplingParams& sampling) {
+  const auto ids = fields.token_ids("allowed_token_ids", vocab_size, static_cast<size_t>(vocab_size));
+  if (!ids) return;
+  if (ids->empty()) {
+    return fields.invalid("allowed_token_ids", "invalid_value", "Invalid 'allowed_token_ids': it must not be empty.");
+  }
+  std::vector<uint32_t> words((static_cast<size_t>(vocab_size) + 31) / 32, 0);
+  for (const int32_t id : *ids) words[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+  sampling.allowed = std::make_shared<const std::vector<uint32_t>>(std::move(words));
+}
+
+void read_prompt_logprobs(Fields& fields, const TextModel& model, AnswerParams& params) {
+  const auto wanted = fields.integer("prompt_logprobs", 0, model.options.max_logprobs);
+  if (!wanted) return;
+  params.prompt_logprobs = static_cast<int32_t>(*wanted);
+  if (params.stream) {
+    fields.invalid("prompt_logprobs", "invalid_value",
+                   "The 'prompt_logprobs' parameter is not allowed when 'stream' is true.");
   }
 }
 
@@ -153,11 +199,15 @@ AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t 
   AnswerParams params;
   read_sampling(fields, model, params.sampling);
   read_logit_bias(fields, model.vocab_size(), params.sampling);
+  read_bad_words(fields, model, params.sampling);
+  read_allowed_tokens(fields, model.vocab_size(), params.sampling);
   read_stops(fields, model, params);
   read_streaming(fields, params);
+  read_prompt_logprobs(fields, model, params);
   read_limits(fields, min_max_tokens, params);
   params.seed = fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
   params.n = static_cast<int32_t>(fields.integer("n", 1, std::min(128, model.options.max_choices)).value_or(1));
+  params.best_of = params.n;
   params.skip_special = fields.boolean("skip_special_tokens").value_or(true);
   params.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   params.tokens_as_ids = fields.boolean("return_tokens_as_token_ids").value_or(false);
@@ -186,11 +236,8 @@ AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t 
                  "guided_choice",
                  "guided_grammar",
                  "guided_json_object",
-                 "prompt_logprobs",
                  "truncate_prompt_tokens",
                  "truncation_side",
-                 "allowed_token_ids",
-                 "bad_words",
                  "logprob_token_ids",
                  "use_beam_search",
                  "repetition_detection",

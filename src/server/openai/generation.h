@@ -39,6 +39,7 @@ struct AnswerParams {
   std::optional<int32_t> max_tokens;
   int32_t min_tokens = 0;
   int32_t n = 1;
+  int32_t best_of = 1;  // answers that are made for each prompt; the n best of them are given
   std::vector<std::string> stops;
   std::vector<int32_t> stop_tokens;
   bool include_stop = false;
@@ -47,6 +48,8 @@ struct AnswerParams {
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
+  bool echo = false;
+  std::optional<int32_t> prompt_logprobs;
   bool return_token_ids = false;
   bool tokens_as_ids = false;
   bool include_reasoning = true;
@@ -56,8 +59,9 @@ struct AnswerParams {
 
 struct Prompt {
   std::vector<int32_t> tokens;
-  std::string echo;        // text that the answer starts with
-  int32_t max_tokens = 0;  // what is asked, cut to what the context holds
+  std::string echo;                   // text that the answer starts with
+  std::vector<int64_t> echo_offsets;  // where each token begins in it, in characters; only if they get logprobs
+  int32_t max_tokens = 0;             // what is asked, cut to what the context holds
 };
 
 /// A rendered conversation.
@@ -86,6 +90,11 @@ struct Generation {
   ReplyPlan reply;
   std::vector<std::string> unknown_fields;
   std::string request_id;  // from the body; "" when it says none
+
+  /// Whether the logprobs of echoed prompts are told with those of the answer.
+  bool echoes_logprobs() const { return !chat && params.echo && params.sampling.logprobs >= 0; }
+  /// Logprobs of the prompt are wanted, in either way.
+  bool scores_prompts() const { return echoes_logprobs() || params.prompt_logprobs; }
 };
 
 /// The body as a JSON object.

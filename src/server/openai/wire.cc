@@ -42,6 +42,19 @@ void append_end(std::string& out, const AnswerEnd* end) {
   }
 }
 
+/// The prompt's tokens as they are shown before the answer's.
+std::vector<ShownToken> echoed(const Prompt& prompt, const std::vector<TokenLogprobs>& scores, int32_t best) {
+  std::vector<ShownToken> shown;
+  for (size_t i = 0; i < prompt.tokens.size() && i <= scores.size(); ++i) {
+    ShownToken& token = shown.emplace_back(prompt.tokens[i], prompt.echo_offsets[i]);
+    token.scored = i > 0;
+    if (i == 0) continue;
+    token.logprobs = scores[i - 1];
+    token.logprobs.top.resize(std::min(token.logprobs.top.size(), static_cast<size_t>(best)));
+  }
+  return shown;
+}
+
 /// Bytes as a list; what a client joins to get the text back.
 void append_bytes(std::string& out, std::string_view bytes) {
   out += '[';
@@ -114,7 +127,8 @@ void OpenAiWire::end_chunk(std::string& out, const AnswerEnd* end, const std::ve
   append(out, "}\n\n");
 }
 
-void OpenAiWire::first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) {
+void OpenAiWire::first_chunk(std::string& out, int32_t index, const Prompt& prompt,
+                             const std::vector<TokenLogprobs>& scores, const Usage& usage) {
   if (!generation_.chat && prompt.echo.empty() && !generation_.params.return_token_ids) return;
   begin_chunk(out, index);
   if (generation_.chat) {
@@ -124,7 +138,12 @@ void OpenAiWire::first_chunk(std::string& out, int32_t index, const Prompt& prom
     append(out, R"(,"text":)");
     append_json_string(out, prompt.echo);
   }
-  append(out, R"(,"logprobs":null)");
+  append(out, R"(,"logprobs":)");
+  if (generation_.echoes_logprobs()) {
+    append_completion_logprobs(out, echoed(prompt, scores, generation_.params.sampling.logprobs), 0);
+  } else {
+    append(out, "null");
+  }
   if (generation_.params.return_token_ids) {
     append(out, R"(,"prompt_token_ids":)");
     append_ids(out, prompt.tokens);
@@ -143,7 +162,7 @@ void OpenAiWire::chunk(std::string& out, int32_t index, const AnswerPiece& piece
       append(out, R"(,"delta":{"content":)");
       append_json_string(out, piece.text);
       append(out, R"(},"logprobs":)");
-      append_logprobs(out, piece.shown);
+      append_logprobs(out, piece.shown, "");
       end_chunk(out, nullptr, &piece.token_ids, usage);
     }
     if (end == nullptr) return;
@@ -156,7 +175,7 @@ void OpenAiWire::chunk(std::string& out, int32_t index, const AnswerPiece& piece
   append(out, R"(,"text":)");
   append_json_string(out, piece.text);
   append(out, R"(,"logprobs":)");
-  append_logprobs(out, piece.shown);
+  append_logprobs(out, piece.shown, prompt_of(index).echo);
   end_chunk(out, end, &piece.token_ids, usage);
 }
 
@@ -225,6 +244,9 @@ std::string OpenAiWire::whole(const std::vector<WholeChoice>& choices, const Usa
     append(out, R"(,"prompt_token_ids":)");
     append_ids(out, generation_.prompts.front().tokens);
   }
+  if (generation_.chat && generation_.params.prompt_logprobs) {
+    append_prompt_logprobs(out, generation_.prompts.front(), choices.front().scores);
+  }
   out += '}';
   return out;
 }
@@ -232,7 +254,7 @@ std::string OpenAiWire::whole(const std::vector<WholeChoice>& choices, const Usa
 void OpenAiWire::append_choice(std::string& out, int32_t index, const WholeChoice& choice) const {
   append(out, R"({"index":)");
   append_integer(out, index);
-  const Prompt& prompt = generation_.prompts[static_cast<size_t>(index / generation_.params.n)];
+  const Prompt& prompt = generation_.prompts[static_cast<size_t>(choice.prompt)];
   if (generation_.chat) {
     append_message(out, choice);
   } else {
@@ -240,8 +262,16 @@ void OpenAiWire::append_choice(std::string& out, int32_t index, const WholeChoic
     append_json_string(out, prompt.echo + choice.text);
   }
   append(out, R"(,"logprobs":)");
-  append_logprobs(out, choice.shown);
+  if (generation_.echoes_logprobs()) {
+    const int64_t end = utf8_length(prompt.echo);
+    std::vector<ShownToken> shown = echoed(prompt, choice.scores, generation_.params.sampling.logprobs);
+    for (const ShownToken& token : choice.shown) shown.push_back({token.id, end + token.text_offset, token.logprobs});
+    append_completion_logprobs(out, shown, 0);
+  } else {
+    append_logprobs(out, choice.shown, prompt.echo);
+  }
   append_end(out, &choice.end);
+  if (!generation_.chat && generation_.params.prompt_logprobs) append_prompt_logprobs(out, prompt, choice.scores);
   if (generation_.params.return_token_ids) {
     if (!generation_.chat) {
       append(out, R"(,"prompt_token_ids":)");
@@ -284,10 +314,38 @@ void OpenAiWire::append_message(std::string& out, const WholeChoice& choice) con
   out += '}';
 }
 
-void OpenAiWire::append_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
+void OpenAiWire::append_logprobs(std::string& out, const std::vector<ShownToken>& shown, std::string_view echo) const {
   if (generation_.params.sampling.logprobs < 0) return append(out, "null");
   if (generation_.chat) return append_chat_logprobs(out, shown);
-  append_completion_logprobs(out, shown);
+  append_completion_logprobs(out, shown, utf8_length(echo));
+}
+
+/// A map for each token of the prompt: itself, then the best ones.
+void OpenAiWire::append_prompt_logprobs(std::string& out, const Prompt& prompt,
+                                        const std::vector<TokenLogprobs>& scores) const {
+  const auto best = static_cast<size_t>(*generation_.params.prompt_logprobs);
+  append(out, R"(,"prompt_logprobs":[null)");
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const int32_t id = prompt.tokens[i + 1];
+    append(out, ",{");
+    append_ranked(out, id, scores[i].chosen, scores[i].rank);
+    for (size_t k = 0; k < std::min(scores[i].top.size(), best); ++k) {
+      const auto& [other, logprob] = scores[i].top[k];
+      if (other == id) continue;
+      out += ',';
+      append_ranked(out, other, logprob, static_cast<int32_t>(k) + 1);
+    }
+    out += '}';
+  }
+  out += ']';
+}
+
+void OpenAiWire::append_ranked(std::string& out, int32_t id, float logprob, int32_t rank) const {
+  fmt::format_to(std::back_inserter(out), R"("{}":{{"logprob":)", id);
+  append_logprob(out, logprob);
+  fmt::format_to(std::back_inserter(out), R"(,"rank":{},"decoded_token":)", rank);
+  append_token(out, id);
+  out += '}';
 }
 
 void OpenAiWire::append_token(std::string& out, int32_t id) const {
@@ -341,7 +399,9 @@ void OpenAiWire::append_best(std::string& out, const ShownToken& token) const {
   out.back() = '}';
 }
 
-void OpenAiWire::append_completion_logprobs(std::string& out, const std::vector<ShownToken>& shown) const {
+/// `offset`: characters of the text before the answer.
+void OpenAiWire::append_completion_logprobs(std::string& out, const std::vector<ShownToken>& shown,
+                                            int64_t offset) const {
   const auto list = [&](std::string_view name, auto&& item) {
     append_json_string(out, name);
     append(out, ":[");
@@ -354,11 +414,13 @@ void OpenAiWire::append_completion_logprobs(std::string& out, const std::vector<
   out += '{';
   list("tokens", [&](const ShownToken& token) { append_token(out, token.id); });
   out += ',';
-  list("token_logprobs", [&](const ShownToken& token) { append_logprob(out, token.logprobs.chosen); });
+  list("token_logprobs", [&](const ShownToken& token) {
+    token.scored ? append_logprob(out, token.logprobs.chosen) : append(out, "null");
+  });
   out += ',';
-  list("top_logprobs", [&](const ShownToken& token) { append_best(out, token); });
+  list("top_logprobs", [&](const ShownToken& token) { token.scored ? append_best(out, token) : append(out, "null"); });
   out += ',';
-  list("text_offset", [&](const ShownToken& token) { append_integer(out, token.text_offset); });
+  list("text_offset", [&](const ShownToken& token) { append_integer(out, offset + token.text_offset); });
   out += '}';
 }
 

@@ -23,7 +23,9 @@ class OpenAiWire final : public Wire {
   OpenAiWire(const Generation& generation, const TextModel& model, const Identity& identity);
 
   /// The role chunk of a chat choice, or the echoed prompt of a completion; nothing for a completion without echo.
-  void first_chunk(std::string& out, int32_t index, const Prompt& prompt, const Usage& usage) override;
+  /// `scores`: the logprobs of the prompt's tokens but the first, where they are told.
+  void first_chunk(std::string& out, int32_t index, const Prompt& prompt, const std::vector<TokenLogprobs>& scores,
+                   const Usage& usage) override;
   /// The chunk or chunks for what an event added; nothing when it added nothing to be seen.
   void chunk(std::string& out, int32_t index, const AnswerPiece& piece, const Usage& usage) override;
   /// The usage, when it was asked for, and the mark of the end.
@@ -40,12 +42,18 @@ class OpenAiWire final : public Wire {
   void append_reasoning(std::string& out, std::string_view text) const;
   void append_message(std::string& out, const WholeChoice& choice) const;
   void append_choice(std::string& out, int32_t index, const WholeChoice& choice) const;
-  void append_logprobs(std::string& out, const std::vector<ShownToken>& shown) const;
+  void append_prompt_logprobs(std::string& out, const Prompt& prompt, const std::vector<TokenLogprobs>& scores) const;
+  void append_ranked(std::string& out, int32_t id, float logprob, int32_t rank) const;
+  void append_logprobs(std::string& out, const std::vector<ShownToken>& shown, std::string_view echo) const;
   void append_chat_logprobs(std::string& out, const std::vector<ShownToken>& shown) const;
-  void append_completion_logprobs(std::string& out, const std::vector<ShownToken>& shown) const;
+  void append_completion_logprobs(std::string& out, const std::vector<ShownToken>& shown, int64_t offset) const;
   void append_best(std::string& out, const ShownToken& token) const;
   void append_token(std::string& out, int32_t id) const;
   void append_scored(std::string& out, int32_t id, float logprob) const;
+  /// Of a choice that is streamed.
+  const Prompt& prompt_of(int32_t index) const {
+    return generation_.prompts[static_cast<size_t>(index / generation_.params.n)];
+  }
   std::string_view token_bytes(int32_t id) const { return tokenizer_.token_bytes(id); }
 
   const Generation& generation_;
