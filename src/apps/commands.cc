@@ -10,6 +10,7 @@ std::span<const Command> commands() {
       {"serve", "serve a model over the OpenAI API", serve_command},
       {"embed", "turn texts into vectors", embed_command},
       {"bench", "measure a model's speed beside this machine's limits, or load a server", bench_command},
+      {"perplexity", "how well a model predicts a text, and how that differs from a saved run", perplexity_command},
       {"describe", "show what a model is: layers, tensors, tokenizer, template", describe_command},
       {"tokenize", "turn text into token ids", tokenize_command},
       {"replay", "run a log of step plans again and compare the tokens", replay_command},

@@ -17,6 +17,7 @@ std::span<const Command> commands();
 int bench_command(std::span<char* const> arguments);
 int describe_command(std::span<char* const> arguments);
 int embed_command(std::span<char* const> arguments);
+int perplexity_command(std::span<char* const> arguments);
 int replay_command(std::span<char* const> arguments);
 int run_command(std::span<char* const> arguments);
 int serve_command(std::span<char* const> arguments);

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "checkpoint/source.h"
 #include "engine/engine.h"
+#include "engine/scorer.h"
 #include "tensor/device.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -48,6 +49,7 @@ struct InstanceOptions {
   bool reserve_max_len = false;  // benchmark only
   bool quiet = false;
   Trace* trace = nullptr;  // watches every kernel
+  SeeLogits see_logits;    // is shown the logits of scored prompt tokens
 };
 void add_instance_flags(Flags& flags, InstanceOptions& options);
 /// For commands that serve other models than those that make text.
