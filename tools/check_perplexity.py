@@ -12,11 +12,11 @@ import sys
 import numpy as np
 
 
-def windows(tokens, context, stride):
-    """Window and the first token of it that is scored."""
+def windows(tokens, context, stride, start):
+    """Window and the first token of it that is scored. `start`: what the tokenizer begins texts with."""
     if stride == 0:
         for begin in range(0, len(tokens) - context + 1, context):
-            yield tokens[begin:begin + context], context // 2 + 1
+            yield start + tokens[begin + len(start):begin + context], context // 2 + 1
         return
     seen = 0
     for begin in range(0, len(tokens), stride):
@@ -26,9 +26,9 @@ def windows(tokens, context, stride):
             return
 
 
-def perplexity(logits_of, tokens, context, stride):
+def perplexity(logits_of, *text):
     total, count = 0.0, 0
-    for window, first in windows(tokens, context, stride):
+    for window, first in windows(*text):
         logits = logits_of(window).astype(np.float64)[first - 1:len(window) - 1]
         largest = logits.max(axis=1, keepdims=True)
         logprobs = logits - largest - np.log(np.exp(logits - largest).sum(axis=1, keepdims=True))
@@ -68,12 +68,13 @@ def main(quern, model, text, context=512, stride=0):
     context, stride = int(context), int(stride)
     flags = ["--context", str(context), "--stride", str(stride), "--json"]
     ours = json.loads(subprocess.run([quern, "perplexity", model, text, *flags], check=True, capture_output=True).stdout)
-    tokens = json.loads(subprocess.run([quern, "tokenize", model], check=True, capture_output=True,
-                                       stdin=open(text, "rb")).stdout)
+    tokens, start = (json.loads(subprocess.run([quern, "tokenize", model], check=True, capture_output=True, input=content).stdout)
+                     for content in (pathlib.Path(text).read_bytes(), b""))
     print(f"quern         {ours['perplexity']:.4f} +- {ours['perplexity_error']:.4f}, {ours['scored_tokens']} tokens")
     is_file = pathlib.Path(model).is_file()
     name, tolerance = ("llama.cpp", 0.01) if is_file else ("transformers", 0.001)
-    value = perplexity(llama_cpp_logits(model, context) if is_file else transformers_logits(model), tokens, context, stride)
+    logits_of = llama_cpp_logits(model, context) if is_file else transformers_logits(model)
+    value = perplexity(logits_of, tokens, context, stride, start)
     difference = ours["perplexity"] / value - 1
     print(f"{name:13} {value:.4f}, differs by {100 * difference:+.4f} %")
     sys.exit(abs(difference) > tolerance)
