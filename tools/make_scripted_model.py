@@ -19,7 +19,8 @@ CONTEXT = 512
 UNLIKELY = -60.0
 
 BOS, EOS, IM_START, IM_END = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
-SPECIAL = [BOS, EOS, IM_START, IM_END]
+FIM = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+SPECIAL = [BOS, EOS, IM_START, IM_END, *FIM]
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o")]
 
 DIGITS = {"0": b" zero", "1": b" one", "2": b" two", "3": b" three", "4": b" four",
@@ -36,6 +37,7 @@ SCRIPTS = {
     "U": [b"cut \xe2\x82"],
     "T": [b"t-one", b"t-two", b"t-three"],
 }
+FILLED = b"filled in"                                     # between a prompt and a suffix, then the end
 LOOP = b" la"                                             # "L" and the end token: for ever
 CHOICES = {b"x1": 0.5, b"x2": 0.3, b"x3": 0.2}            # "P": one of these, then the end
 RANDOM = [b" r0", b" r1", b" r2", b" r3"]                 # "R": each with equal probability, for ever
@@ -100,7 +102,7 @@ def vocabulary(said=Script(SCRIPTS)):
     for left, right in MERGES:
         ids[left + right] = len(ids)
     generated = [token for script in said.scripts.values() for token in script if not is_special(token, said)]
-    for token in [*generated, LOOP, *CHOICES, *RANDOM, *DIGITS.values()]:
+    for token in [*generated, FILLED, LOOP, *CHOICES, *RANDOM, *DIGITS.values()]:
         assert spell(token) not in ids, token
         ids[spell(token)] = len(ids)
     assert len(ids) <= said.vocab, len(ids)
@@ -121,6 +123,7 @@ def follow_ups(ids, said):
     for trigger, script in said.scripts.items():
         chain = [ids[spell(trigger.encode())], *(id_in(ids, said, token) for token in script), ids[EOS]]
         table.update({last: {following: 1.0} for last, following in zip(chain, chain[1:])})
+    table[ids[FIM[-1]]] = {ids[spell(FILLED)]: 1.0}
     loop = ids[spell(LOOP)]
     for last in (ids["L"], loop, ids[EOS]):
         table[last] = {loop: 1.0}

@@ -285,7 +285,6 @@ def test_d35_fields_that_need_others(server):
 ])
 def test_d38_unsupported(server, fields):
     assert error_of(server.post(CHAT, chat_body(**fields)))["code"] in ("unsupported_parameter", "unsupported_value")
-    error_of(server.post(COMPLETIONS, {"prompt": "A", "suffix": "x"}), 400, "unsupported_parameter")
 
 
 def test_d39_mutated_bodies(server):

@@ -87,7 +87,14 @@ def test_e47_best_of(server, client):
 
 
 def test_e48_suffix(server):
-    error_of(server.post(COMPLETIONS, {"prompt": "A", "suffix": "x"}), 400, "unsupported_parameter")
+    """Prompt and suffix stand behind their marks, and what is between them follows the last one."""
+    assert server.text("A") == "The capital of France is Paris ."
+    choice = server.complete("A", suffix="hello <|fim_middle|>", return_token_ids=True)["choices"][0]
+    tokens = choice["prompt_token_ids"]
+    assert choice["text"] == "filled in" and tokens[-1] == IDS["<|fim_middle|>"] and tokens.count(IDS["<|fim_middle|>"]) == 1
+    assert [IDS["<s>"], IDS["<|fim_prefix|>"], IDS["A"], IDS["<|fim_suffix|>"], IDS["hello"]] == tokens[:5]
+    error_of(server.post(COMPLETIONS, {"prompt": [5], "suffix": "x"}), 400)
+    error_of(server.post(COMPLETIONS, {"prompt": "A", "suffix": 5}), 400, "invalid_type")
 
 
 # F. Chat

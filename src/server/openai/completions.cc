@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "server/openai/fill_in.h"
 #include "server/openai/generation.h"
 #include "server/openai/wire.h"
 #include "text/detokenizer.h"
@@ -23,7 +24,8 @@ class PromptReader {
     const auto count = several ? value.items().size() : size_t{1};
     if (count * static_cast<size_t>(params_.best_of) > static_cast<size_t>(model_.options.max_choices)) {
       return invalid(
-          fmt::format("Invalid 'prompt': {} prompts with n = {} are more than the {} choices a request may have.",
+          fmt::format("Invalid 'prompt': {} prompts with n = {} are "
+                      "more than the {} choices a request may have.",
                       count, params_.best_of, model_.options.max_choices));
     }
     for (size_t i = 0; i < count; ++i) {
@@ -42,27 +44,36 @@ class PromptReader {
   Checked<Prompt> read_one(const Json& value) {
     Prompt prompt;
     if (value.is_string()) {
-      if (auto error = check_text_size(model_, value.as_string().size(), params_, "prompt")) return *error;
-      auto tokens = model_.tokenizer->encode(value.as_string(), {.add_special = add_special_});
+      const size_t bytes = value.as_string().size() + (params_.suffix ? params_.suffix->size() : 0);
+      if (auto error = check_text_size(model_, bytes, params_, "prompt")) return *error;
+      auto tokens = encode(value.as_string());
       if (!tokens.ok()) return invalid(tokens.error().message);
       prompt.tokens = std::move(tokens).value();
       if (params_.echo) prompt.echo = value.as_string();
     } else if (value.is_array()) {
+      if (params_.suffix) return invalid("Invalid 'prompt': with 'suffix' it must be text, not token ids.");
       if (auto error = read_token_ids(value.items(), "prompt", model_.vocab_size(), prompt.tokens)) return *error;
       if (params_.echo) prompt.echo = model_.tokenizer->decode(prompt.tokens, false);
     } else {
-      return invalid(
-          fmt::format("Invalid type for 'prompt': expected a string, an array of strings, of token ids or of arrays of "
-                      "token ids, but got {} instead.",
-                      value.kind()),
-          "invalid_type");
+      return invalid(fmt::format("Invalid type for 'prompt': expected a string, an array "
+                                 "of strings, of token ids or of arrays of "
+                                 "token ids, but got {} instead.",
+                                 value.kind()),
+                     "invalid_type");
     }
     if (auto error = fit_prompt(model_, params_, kDefaultMaxTokens, "prompt", prompt)) return *error;
     if (generation_.echoes_logprobs()) add_offsets(prompt, value.is_string());
     return prompt;
   }
 
-  /// Special tokens of a text are those that the tokenizer added, which the text does not show.
+  Result<std::vector<int32_t>> encode(const std::string& text) const {
+    if (!params_.suffix) return model_.tokenizer->encode(text, {.add_special = add_special_});
+    const auto pieces = middle_pieces(*middle_marks(*model_.tokenizer), text, *params_.suffix);
+    return model_.tokenizer->encode_pieces(pieces, add_special_);
+  }
+
+  /// Special tokens of a text are those that the tokenizer added, which the
+  /// text does not show.
   void add_offsets(Prompt& prompt, bool is_text) const {
     Detokenizer detokenizer(model_.tokenizer, is_text);
     const int64_t end = utf8_length(prompt.echo);
@@ -88,7 +99,25 @@ void read_best_of(Fields& fields, AnswerParams& params) {
   }
   if (params.stream && params.best_of > params.n) {
     fields.invalid("best_of", "invalid_value",
-                   "Invalid 'best_of': answers that are streamed cannot be compared; it must be equal to 'n'.");
+                   "Invalid 'best_of': answers that are streamed cannot be "
+                   "compared; it must be equal to 'n'.");
+  }
+}
+
+/// What follows the text that is wanted, for models that are trained to fill
+/// in.
+void read_suffix(Fields& fields, const TextModel& model, AnswerParams& params) {
+  params.suffix = fields.string("suffix");
+  if (!params.suffix || params.suffix->empty()) return params.suffix.reset();
+  if (!middle_marks(*model.tokenizer)) {
+    return fields.fail(unsupported("suffix",
+                                   "Unsupported parameter: 'suffix' needs a model with tokens "
+                                   "for filling in the middle of a text."));
+  }
+  if (params.echo && params.sampling.logprobs >= 0) {
+    fields.fail(unsupported("suffix",
+                            "Unsupported parameter: 'suffix' together with "
+                            "'echo' and 'logprobs' is not supported."));
   }
 }
 
@@ -108,11 +137,13 @@ Checked<Generation> parse_completion(std::string_view body, const TextModel& mod
   }
   if (params.max_tokens == 0 && !params.echo && !params.prompt_logprobs) {
     fields.invalid("max_tokens", "integer_below_min_value",
-                   "Invalid 'max_tokens': 0 is only allowed when 'echo' is true or 'prompt_logprobs' is given.");
+                   "Invalid 'max_tokens': 0 is only allowed when 'echo' is "
+                   "true or 'prompt_logprobs' is given.");
   }
   read_best_of(fields, params);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
-  fields.refuse({"suffix", "response_format"});
+  read_suffix(fields, model, params);
+  fields.refuse({"response_format"});
   const Json* prompt = fields.any("prompt");
   if (prompt == nullptr)
     fields.invalid("prompt", "missing_required_parameter", "Missing required parameter: 'prompt'.");

@@ -1,4 +1,5 @@
-// Completions, tokenize and detokenize over the loopback interface, answered by a scripted service.
+// Completions, tokenize and detokenize over the loopback interface, answered by
+// a scripted service.
 #include "server/server_fixture.h"
 
 namespace quern {
@@ -129,7 +130,8 @@ TEST_F(CompletionTest, TellsLogprobsOfPrompts) {
   EXPECT_EQ(choice(body).find("prompt_logprobs")->items()[1].dump(),
             R"({"97":{"logprob":-0.25,"rank":1,"decoded_token":"a"}})");
   EXPECT_EQ(static_cast<int64_t>(chatted.find("prompt_logprobs")->items().size()), usage(chatted, "prompt_tokens"));
-  EXPECT_EQ(service_->seen()[1].sampling.prompt_logprobs, -1);  // once for each prompt
+  EXPECT_EQ(service_->seen()[1].sampling.prompt_logprobs,
+            -1);  // once for each prompt
 }
 
 TEST_F(CompletionTest, GivesTheMostProbableOfSeveral) {
@@ -142,6 +144,46 @@ TEST_F(CompletionTest, GivesTheMostProbableOfSeveral) {
   EXPECT_EQ(service_->seen().size(), 3U);
   EXPECT_EQ(service_->seen()[2].sampling.logprobs, 0);
   EXPECT_EQ(usage(body, "completion_tokens"), 3 * 6);
+}
+
+/// The tokens for filling in are the last ones.
+class FillingTokenizer final : public ByteTokenizer {
+ public:
+  using ByteTokenizer::ByteTokenizer;
+  Result<std::vector<int32_t>> encode_pieces(std::span<const TextPiece> pieces, bool add_special) const override {
+    std::vector<int32_t> ids;
+    if (add_special) ids.push_back(kBos);
+    for (const TextPiece& piece : pieces) {
+      if (piece.trusted) {
+        ids.push_back(*id_of(piece.text));
+      } else {
+        for (const char c : piece.text) ids.push_back(static_cast<unsigned char>(c));
+      }
+    }
+    return ids;
+  }
+  std::string_view token_bytes(int32_t id) const override {
+    static constexpr std::array<std::string_view, 3> marks = {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"};
+    return id > kSpecial && id < size() ? marks[static_cast<size_t>(id - kSpecial - 1)]
+                                        : ByteTokenizer::token_bytes(id);
+  }
+  int size() const override { return kSpecial + 4; }
+};
+
+TEST_F(CompletionTest, FillsInBetweenPromptAndSuffix) {
+  tokenizer_ = std::make_shared<FillingTokenizer>();
+  start();
+
+  const Json body = json(post("/v1/completions", R"({"prompt":"ab","suffix":"<fim_middle>","echo":true})"));
+
+  std::vector<int32_t> expected{ByteTokenizer::kBos, 259, 'a', 'b', 260};
+  for (const char c : std::string("<fim_middle>")) expected.push_back(c);
+  expected.push_back(261);
+  EXPECT_EQ(service_->seen()[0].prompt, expected);
+  EXPECT_EQ(content(body), "abhello");
+  expect_error(post("/v1/completions", R"({"prompt":[1],"suffix":"x"})"), 400, "prompt", "invalid_value");
+  expect_error(complete(R"("suffix":"x","echo":true,"logprobs":0)"), 400, "suffix", "unsupported_parameter");
+  EXPECT_EQ(complete(R"("suffix":"")").status, 200);
 }
 
 TEST_F(CompletionTest, RefusesWhatItCannotDo) {

@@ -49,6 +49,7 @@ struct AnswerParams {
   bool include_usage = false;
   bool continuous_usage = false;
   bool echo = false;
+  std::optional<std::string> suffix;  // what follows the text that is wanted
   std::optional<int32_t> prompt_logprobs;
   bool return_token_ids = false;
   bool tokens_as_ids = false;
