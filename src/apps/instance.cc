@@ -137,6 +137,7 @@ ModelExecutorOptions executor_options(const InstanceOptions& options, const Deco
   made.activations = dtype_of(options.dtype);
   made.capture = !options.enforce_eager;
   made.trace = options.trace;
+  made.scored_tokens = options.scored_tokens;
   made.see_logits = options.see_logits;
   return made;
 }

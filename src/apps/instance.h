@@ -49,6 +49,7 @@ struct InstanceOptions {
   bool reserve_max_len = false;  // benchmark only
   bool quiet = false;
   Trace* trace = nullptr;  // watches every kernel
+  int scored_tokens = 64;  // of prompts, whose logits are there at the same time
   SeeLogits see_logits;    // is shown the logits of scored prompt tokens
 };
 void add_instance_flags(Flags& flags, InstanceOptions& options);

@@ -29,7 +29,7 @@ int32_t pages_per_row(const ModelExecutorOptions& options) {
 
 /// Tokens of a prompt whose logits are there at the same time.
 int32_t scored_tokens(const ModelExecutorOptions& options) {
-  return std::max(Graphs::padded(options.rows), std::min(options.max_tokens, 64));
+  return std::max(Graphs::padded(options.rows), std::min(options.max_tokens, options.scored_tokens));
 }
 
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -21,9 +21,10 @@ struct ModelExecutorOptions {
   KvLayout kv;
   Dtype kv_dtype = Dtype::f16;
   Dtype activations = Dtype::f32;
-  bool capture = false;    // steps that come often become one launch, where the device can
-  Trace* trace = nullptr;  // watches every kernel
-  SeeLogits see_logits;    // is shown the logits of scored prompt tokens
+  bool capture = false;        // steps that come often become one launch, where the device can
+  Trace* trace = nullptr;      // watches every kernel
+  int32_t scored_tokens = 64;  // of prompts, whose logits are there at the same time
+  SeeLogits see_logits;        // is shown the logits of scored prompt tokens
 };
 
 /// Device bytes the executor takes beside weights and KV pages: activations, logits, step inputs, page tables. Exact;

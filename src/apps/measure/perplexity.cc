@@ -267,6 +267,7 @@ void print(const Json& score, const Json* divergence) {
 /// What no flag says is chosen for windows: some of them together in a step, and pages for those.
 Status choose(InstanceOptions& options, int32_t context) {
   options.prefix_caching = false;
+  options.scored_tokens = 256;  // a product of many tokens costs less each
   if (options.max_model_len == "auto") options.max_model_len = std::to_string(context);
   if (options.max_num_seqs < 0) options.max_num_seqs = std::clamp(8192 / context, 1, 62) + 2;
   if (options.kv_cache_memory_bytes != 0) return {};
