@@ -43,7 +43,7 @@ const Shape shapes[] = {
     {"LongHead", 2, 1, 512, 40},
     {"EightBits", 6, 2, 64, 300, 0, 0, true, Dtype::f8},
     {"EightBitsOdd", 4, 2, 20, 50, 0, 10.0F, true, Dtype::f8},
-    {"Latent", 6, 1, 576, 300, 0, 0, true, Dtype::f16, 16, 512},
+    {"Latent", 3, 1, 576, 300, 0, 0, true, Dtype::f16, 16, 512},
     {"LatentOdd", 5, 1, 28, 290, 0, 0, true, Dtype::f32, 32, 20},
     {"LatentEightBits", 4, 1, 80, 40, 0, 0, true, Dtype::f8, 16, 64},
     {"Sinks", 8, 2, 64, 290, 0, 0, true, Dtype::f16, 16, 0, true},
