@@ -145,10 +145,10 @@ ModelExecutorOptions executor_options(const InstanceOptions& options, const Deco
 /// Bytes that the KV cache may take beside `other` bytes.
 int64_t room_for_kv(const InstanceOptions& options, DeviceKind device, const MemoryPlan& plan, int64_t other) {
   if (device == DeviceKind::cpu) {
-    return std::min(default_kv_bytes, std::max<int64_t>(0, (plan.free - plan.weights) / 2));
+    return std::min(default_kv_bytes, std::max<int64_t>(0, (plan.free - plan.weights - plan.states) / 2));
   }
   const auto budget = static_cast<int64_t>(static_cast<double>(plan.free) * options.gpu_memory_utilization);
-  return std::max<int64_t>(0, std::min(budget, plan.free - gpu_reserve_bytes) - plan.weights - other);
+  return std::max<int64_t>(0, std::min(budget, plan.free - gpu_reserve_bytes) - plan.weights - plan.states - other);
 }
 
 /// A model that sees whole sequences keeps nothing from step to step: the largest step says what it needs.
@@ -173,10 +173,9 @@ Status choose_kv(const InstanceOptions& options, const ModelPlan& model, int64_t
   plan->kv_page_bytes = kv.page_bytes;
   int64_t bytes = options.kv_cache_memory_bytes;
   if (bytes == 0) {
-    // Room for every row at full length, but no more than a part of what is free.
-    const int64_t per_row =
-        (spec.max_positions / kv.page_tokens + 2) * kv.page_bytes * static_cast<int64_t>(kv.groups.size());
-    bytes = std::min(per_row * options.max_num_seqs, room);
+    // Room for every row at full length, and for two snapshots of its state, but no more than a part of what is free.
+    const int64_t per_row = (spec.max_positions / kv.page_tokens + 2) * static_cast<int64_t>(kv.groups.size());
+    bytes = std::min((per_row + 2 * kv.state_pages()) * kv.page_bytes * options.max_num_seqs, room);
   }
   plan->kv_pages = std::min<int64_t>(bytes / kv.page_bytes, INT32_MAX);
   plan->kv_tokens = tokens_of_pages(kv, plan->kv_pages, options.max_num_batched_tokens);
@@ -259,12 +258,7 @@ Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const
 
 EngineOptions engine_options(const InstanceOptions& options, const DecoderSpec& spec, const MemoryPlan& plan) {
   EngineOptions made;
-  made.groups.clear();
-  const KvLayout kv = is_causal(spec) ? kv_layout_of(options, spec) : KvLayout{};
-  for (const KvGroup& group : kv.groups) {
-    made.groups.push_back(
-        {group.window > 0 ? GroupSpec::Kind::window : GroupSpec::Kind::full, group.window, kv.page_tokens});
-  }
+  made.groups = groups_of(is_causal(spec) ? kv_layout_of(options, spec) : KvLayout{});
   made.pages = is_causal(spec) ? static_cast<int32_t>(plan.kv_pages) : 0;
   made.max_num_seqs = options.max_num_seqs;
   made.max_num_batched_tokens = options.max_num_batched_tokens;
@@ -322,6 +316,7 @@ std::string describe(const MemoryPlan& plan) {
   return line("weights", plan.weights, "") +
          line("KV cache", plan.kv(),
               fmt::format("{} pages of {} bytes; up to {} tokens", plan.kv_pages, plan.kv_page_bytes, plan.kv_tokens)) +
+         (plan.states > 0 ? line("states", plan.states, "of recurrent layers, for each of --max-num-seqs") : "") +
          line("executor", plan.executor, "activations, logits, step inputs, page tables") +
          line("total", plan.total(), fmt::format("context {} tokens", plan.max_model_len)) +
          line("free now", plan.free, "");
@@ -410,6 +405,7 @@ Result<OpenedModel> open_model(const InstanceOptions& options) {
                             : model_executor_bytes(plan.decoder, *opened.device, made);
   };
   memory.max_model_len = plan.spec.max_positions;  // at most
+  memory.states = row_state_bytes(executor_options(opened.options, plan.spec, memory));
   TRY(choose_kv(opened.options, plan, room_for_kv(opened.options, kind, memory, executor_bytes()), &memory));
   memory.executor = executor_bytes();
   opened.plan = std::move(plan);

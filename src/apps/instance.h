@@ -62,12 +62,13 @@ struct MemoryPlan {
   int64_t kv_pages = 0;  // count
   int64_t kv_page_bytes = 0;
   int64_t kv_tokens = 0;  // that many tokens of one long sequence
+  int64_t states = 0;     // recurrent states of all rows
   int64_t executor = 0;   // activations, logits, step inputs, page tables
   int64_t free = 0;       // on the device before
   int max_model_len = 0;
 
   int64_t kv() const { return kv_pages * kv_page_bytes; }
-  int64_t total() const { return weights + kv() + executor; }
+  int64_t total() const { return weights + kv() + states + executor; }
 };
 std::string describe(const MemoryPlan& plan);
 

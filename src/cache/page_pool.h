@@ -17,8 +17,9 @@ constexpr PageId no_page{-1};
 struct GroupSpec {
   enum class Kind : uint8_t { full, window, recurrent };
   Kind kind = Kind::full;
-  int32_t window = 0;        // tokens a query can see back, itself included
-  int32_t page_tokens = 16;  // recurrent: tokens between two snapshots, a multiple of the other groups' page_tokens
+  int32_t window = 0;          // tokens a query can see back, itself included
+  int32_t page_tokens = 16;    // recurrent: tokens between two snapshots, a multiple of the other groups' page_tokens
+  int32_t snapshot_pages = 1;  // recurrent: they hold a row's state; the state itself is no page, it lives on the row
 
   bool operator==(const GroupSpec&) const = default;
 };

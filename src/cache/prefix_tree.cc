@@ -16,8 +16,9 @@ PrefixTree::PrefixTree(std::vector<GroupSpec> groups, PagePool& pool)
   for (const GroupSpec& group : groups_) {
     const bool recurrent = group.kind == GroupSpec::Kind::recurrent;
     CHECK((recurrent ? group.page_tokens % node_tokens_ : node_tokens_ % group.page_tokens) == 0);
-    const int count = recurrent ? 1 : node_tokens_ / group.page_tokens;
+    const int count = recurrent ? group.snapshot_pages : node_tokens_ / group.page_tokens;
     first_slot_.push_back(first_slot_.back() + count);
+    group_.insert(group_.end(), size_t(count), first_slot_.size() - 2);
     needed_.insert(needed_.end(), size_t(count), group.kind == GroupSpec::Kind::full);
   }
 }
@@ -38,6 +39,16 @@ PrefixTree::Match PrefixTree::match(const Namespace& space, std::span<const int3
   match_partial(match, node, tokens.subspan(begin));
   cut_to_servable(match);
   return match;
+}
+
+PrefixTree::Node PrefixTree::find(const Namespace& space, std::span<const int32_t> tokens) const {
+  const auto root = roots_.find(space);
+  Node node = root == roots_.end() ? none : root->second;
+  const size_t step = size_t(node_tokens_);
+  for (size_t begin = 0; begin + step <= tokens.size() && node != none; begin += step) {
+    node = find_child(node, tokens.subspan(begin, step));
+  }
+  return node;
 }
 
 size_t PrefixTree::child_position(Node parent, std::span<const int32_t> tokens) const {
@@ -89,6 +100,7 @@ void PrefixTree::cut_to_servable(Match& match) const {
   };
   int best = 0;
   const int whole = static_cast<int>(match.nodes.size());
+  match.known_tokens = whole * node_tokens_;
   for (int i = 0; i < whole; ++i) {
     if (servable(match.nodes[size_t(i)], i, (i + 1) * node_tokens_)) best = i + 1;
   }
@@ -101,7 +113,7 @@ void PrefixTree::cut_to_servable(Match& match) const {
 }
 
 PrefixTree::Node PrefixTree::insert(const Namespace& space, Node parent, std::span<const int32_t> tokens,
-                                    std::span<const PageId> pages) {
+                                    std::span<const PageId> pages, bool renews) {
   if (parent == none) {
     const auto [root, added] = roots_.try_emplace(space, none);
     if (added) root->second = add_node(space, none, {});
@@ -109,9 +121,12 @@ PrefixTree::Node PrefixTree::insert(const Namespace& space, Node parent, std::sp
   }
   Node node = find_child(parent, tokens);
   if (node == none) node = add_node(space, parent, tokens);
+  renews = renews && nodes_[at(node)].uses == 0;
   for (int slot = 0; slot < slots(); ++slot) {
     const PageId page = pages[size_t(slot)];
-    if (page == no_page || this->page(node, slot) != no_page || home(page).node != none) continue;
+    if (page == no_page || home(page).node != none) continue;
+    if (renews && needed_[size_t(slot)]) detach(node, slot);
+    if (this->page(node, slot) != no_page) continue;
     pool_.use(page);
     attach(node, slot, page);
   }
@@ -161,11 +176,14 @@ void PrefixTree::attach(Node node, int slot, PageId page) {
   }
 }
 
-void PrefixTree::give_snapshot(Node node, int slot, PageId page) {
-  if (this->page(node, slot) == no_page) {
-    attach(node, slot, page);
-  } else {
-    pool_.release(page);
+void PrefixTree::give_snapshot(Node node, size_t group, std::span<const PageId> pages) {
+  const bool wanted = !has_group(node, group);
+  for (int i = 0; i < static_cast<int>(pages.size()); ++i) {
+    if (wanted) {
+      attach(node, first_slot_[group] + i, pages[size_t(i)]);
+    } else {
+      pool_.release(pages[size_t(i)]);
+    }
   }
 }
 
@@ -232,7 +250,11 @@ void PrefixTree::evict_one() {
   CHECK(!leaves_.empty() || !loose_.empty());
   if (leaves_.empty() || (!loose_.empty() && loose_.begin()->first < leaves_.begin()->first)) {
     const Home place = home(loose_.begin()->second);
-    detach(place.node, place.slot);
+    const size_t group = group_[size_t(place.slot)];
+    const bool snapshot = groups_[group].kind == GroupSpec::Kind::recurrent;  // a part of one is of no use
+    const int first = snapshot ? first_slot_[group] : place.slot;
+    const int end = snapshot ? first_slot_[group + 1] : place.slot + 1;
+    for (int slot = first; slot < end; ++slot) detach(place.node, slot);
   } else {
     remove(leaves_.begin()->second);
   }

@@ -15,10 +15,10 @@
 namespace quern {
 
 /// A node is `node_tokens` tokens after its parent's, with the pages that hold them in every group: always those of
-/// full groups; those of window groups and the snapshot of recurrent groups at its end only as long as nobody needs the
-/// memory. The tree is one user of each page it knows; sequences use and release pages through it. Evicted is what was
-/// released longest ago and has no user but the tree: a leaf with all its pages, or a page that its node can do
-/// without.
+/// full groups; those of window groups and the snapshot of the recurrent group at its end only as long as nobody needs
+/// the memory. The tree is one user of each page it knows; sequences use and release pages through it. Evicted is what
+/// was released longest ago and has no user but the tree: a leaf with all its pages, or what its node can do without: a
+/// page of a window group, or a whole snapshot.
 class PrefixTree {
  public:
   /// Prefixes are shared within one namespace only.
@@ -36,6 +36,7 @@ class PrefixTree {
     Node partial = none;
     int partial_tokens = 0;
     int tokens = 0;
+    int known_tokens = 0;  // of whole nodes that are there, whether or not all groups can serve them
   };
 
   PrefixTree(std::vector<GroupSpec> groups, PagePool& pool);
@@ -48,11 +49,15 @@ class PrefixTree {
 
   Match match(const Namespace& space, std::span<const int32_t> tokens) const;
 
+  /// The node at the end of these tokens, a multiple of node_tokens(); none when it is not there.
+  Node find(const Namespace& space, std::span<const int32_t> tokens) const;
   /// The child of `parent` (none: the root of `space`) with these node_tokens() tokens; made when there is none. Of
   /// `pages` (one per slot, no_page where there is none) the tree takes those that it lacks; each must have a user.
-  Node insert(const Namespace& space, Node parent, std::span<const int32_t> tokens, std::span<const PageId> pages);
-  /// The tree takes over the caller's use of `page` as the snapshot of `slot` at the end of `node`.
-  void give_snapshot(Node node, int slot, PageId page);
+  /// With `renews` they also take the places of full groups' pages, if nobody uses these: the caller can go on below.
+  Node insert(const Namespace& space, Node parent, std::span<const int32_t> tokens, std::span<const PageId> pages,
+              bool renews);
+  /// The tree takes over the caller's use of `pages` as the snapshot of `group` at the end of `node`.
+  void give_snapshot(Node node, size_t group, std::span<const PageId> pages);
 
   void use(PageId page);
   void release(PageId page);
@@ -107,6 +112,7 @@ class PrefixTree {
   PagePool& pool_;
   int node_tokens_ = 0;
   std::vector<int> first_slot_;
+  std::vector<size_t> group_;        // by slot
   std::vector<bool> needed_;         // by slot: of a full group
   std::map<Namespace, Node> roots_;  // a root has no tokens and no pages
   std::vector<NodeState> nodes_;

@@ -24,7 +24,7 @@ struct Rig {
     for (size_t i = 0; i + 4 <= tokens.size(); i += 4) {
       std::vector<PageId> pages;
       for (int slot = 0; slot < tree.slots(); ++slot) pages.push_back(taken.emplace_back(pool.take()));
-      parent = tree.insert(space, parent, std::span(tokens).subspan(i, 4), pages);
+      parent = tree.insert(space, parent, std::span(tokens).subspan(i, 4), pages, false);
       nodes.push_back(parent);
     }
     for (auto page = taken.rbegin(); page != taken.rend(); ++page) tree.release(*page);
@@ -143,6 +143,47 @@ TEST(PrefixTree, DoesWithoutWindowPagesBehindTheWindow) {
   EXPECT_EQ(rig.matched(whole(12)), 12);  // sees 8 by its last query only: 12 - 5 + 1 = token index 8 and later
   EXPECT_EQ(rig.matched(whole(8)), 0);
   rig.check(held);
+}
+
+TEST(PrefixTree, ASnapshotIsUsedAndEvictedAsAWhole) {
+  Rig rig(10, {{GroupSpec::Kind::full, 0, 4}, {GroupSpec::Kind::recurrent, 0, 8, 3}});
+  std::vector<PageId> pages{rig.pool.take(), no_page, no_page, no_page};
+  const std::vector<int32_t> tokens = {1, 2, 3, 4};
+  const PrefixTree::Node node = rig.tree.insert(space, PrefixTree::none, tokens, pages, false);
+  EXPECT_EQ(rig.matched(tokens), 0);
+  EXPECT_EQ(rig.tree.match(space, tokens).known_tokens, 4);
+  const std::vector<PageId> snapshot{rig.pool.take(), rig.pool.take(), rig.pool.take()};
+
+  rig.tree.give_snapshot(node, 1, snapshot);
+
+  EXPECT_EQ(rig.matched(tokens), 4);
+  EXPECT_EQ(rig.matched({1, 2, 3}), 0);  // a state is of a whole node
+  EXPECT_EQ(rig.tree.cached(), 3);
+  rig.check({pages[0]});
+  ASSERT_TRUE(rig.tree.make_free(7));
+  EXPECT_EQ(rig.pool.free(), 9);
+  EXPECT_EQ(rig.matched(tokens), 0);
+  rig.check({pages[0]});
+}
+
+TEST(PrefixTree, ANodeTakesNewPagesForThoseThatNobodyUses) {
+  Rig rig(4);
+  const std::vector<int32_t> tokens = {1, 2, 3, 4};
+  rig.insert(tokens);
+  const std::vector<PageId> mine{rig.pool.take()};
+  const std::vector<PageId> theirs{rig.pool.take()};
+
+  const PrefixTree::Node node = rig.tree.insert(space, PrefixTree::none, tokens, mine, true);
+  EXPECT_EQ(rig.tree.page(node, 0), mine[0]);
+  rig.tree.insert(space, PrefixTree::none, tokens, theirs, true);
+
+  EXPECT_EQ(rig.tree.page(node, 0), mine[0]);  // in use
+  EXPECT_EQ(rig.pool.free(), 2);
+  rig.check({mine[0], theirs[0]});
+  rig.tree.release(mine[0]);
+  rig.tree.release(theirs[0]);
+  EXPECT_EQ(rig.tree.cached(), 1);
+  rig.check({});
 }
 
 TEST(PrefixTree, ForgetsAllThatNobodyUses) {

@@ -94,6 +94,7 @@ class ModelExecutor final : public Executor {
         scorer_(device, memory.host + parts.host_total() - parts.host_scorer, options.max_tokens,
                 scored_tokens(options), options.see_logits) {
     cache_.pool = memory.pool;
+    cache_.states = memory.pool + int64_t{options.pages} * options.kv.page_bytes;
     cache_.layout = options.kv;
     cache_.dtype = options.kv_dtype;
     const int32_t pages = pages_per_row(options);
@@ -232,6 +233,7 @@ class ModelExecutor final : public Executor {
     stage_.copy_to(device_);
     for (const Slice& slice : plan.slices) {
       Row& row = rows_[static_cast<size_t>(index(slice.row))];
+      CHECK(slice.drafts.empty() || options_.kv.state_bytes == 0);  // a state cannot be taken back
       if (!slice.decoding()) row.length = slice.begin + slice.count;
       if (slice.decoding() && slice.drafts.empty()) ++row.length;
     }
@@ -293,8 +295,20 @@ class ModelExecutor final : public Executor {
                      [&](Tensor places, Tensor values) { set_entries(exec, all_tables_, places, values); });
     pairs.clear();
     for (const PageCopy& copy : plan.copies) pairs.emplace_back(index(copy.from), index(copy.to));
+    for (const StateCopy& state : plan.states) add_pairs(state, &pairs);
     lists_.each_part(device_, pairs,
                      [&](Tensor from, Tensor to) { copy_pages(exec, cache_.pool, options_.kv.page_bytes, from, to); });
+  }
+
+  /// The state of a row is cut like a snapshot of it, and its parts are counted on from the last page.
+  void add_pairs(const StateCopy& state, std::vector<std::pair<int32_t, int32_t>>* pairs) const {
+    const int32_t parts = options_.kv.state_pages();
+    CHECK(static_cast<int32_t>(state.pages.size()) == parts);
+    for (int32_t i = 0; i < parts; ++i) {
+      const int32_t own = options_.pages + index(state.row) * parts + i;
+      const int32_t page = index(state.pages[static_cast<size_t>(i)]);
+      pairs->emplace_back(state.restores ? page : own, state.restores ? own : page);
+    }
   }
 
   StepMaskWords wait_for_masks(const StepPlan& plan) {
@@ -348,6 +362,22 @@ class ModelExecutor final : public Executor {
 
 }  // namespace
 
+std::vector<GroupSpec> groups_of(const KvLayout& layout) {
+  std::vector<GroupSpec> groups;
+  for (const KvGroup& group : layout.groups) {
+    const bool slides = group.window > 0;
+    groups.push_back({slides ? GroupSpec::Kind::window : GroupSpec::Kind::full, group.window, layout.page_tokens});
+  }
+  if (layout.state_bytes > 0) {
+    groups.push_back({GroupSpec::Kind::recurrent, 0, layout.snapshot_tokens(), layout.state_pages()});
+  }
+  return groups;
+}
+
+int64_t row_state_bytes(const ModelExecutorOptions& options) {
+  return int64_t{options.rows} * options.kv.state_pages() * options.kv.page_bytes;
+}
+
 int64_t model_executor_bytes(const Decoder& decoder, Device& device, const ModelExecutorOptions& options) {
   return parts_of(decoder, device, options).total();
 }
@@ -368,7 +398,7 @@ Result<std::unique_ptr<Executor>> make_model_executor(const Decoder& decoder, De
   auto host = device.allocate_host(parts.host_total());
   if (!host.ok()) return give_back(std::move(host).error());
   memory.host = *host;
-  auto pool = device.allocate(int64_t{options.pages} * options.kv.page_bytes);
+  auto pool = device.allocate(int64_t{options.pages} * options.kv.page_bytes + row_state_bytes(options));
   if (!pool.ok()) return give_back(std::move(pool).error());
   memory.pool = *pool;
   return std::unique_ptr<Executor>(std::make_unique<ModelExecutor>(decoder, device, options, parts, memory));

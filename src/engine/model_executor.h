@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
+#include "cache/page_pool.h"
 #include "engine/executor.h"
 #include "engine/scorer.h"
 #include "model/decoder.h"
@@ -27,8 +29,12 @@ struct ModelExecutorOptions {
   SeeLogits see_logits;        // is shown the logits of scored prompt tokens
 };
 
-/// Device bytes the executor takes beside weights and KV pages: activations, logits, step inputs, page tables. Exact;
-/// `decoder` may be that of a plan.
+/// The groups by which a scheduler counts pages of this layout.
+std::vector<GroupSpec> groups_of(const KvLayout& layout);
+/// Bytes of the recurrent states of all rows; they stand behind the pages of the pool.
+int64_t row_state_bytes(const ModelExecutorOptions& options);
+/// Device bytes the executor takes beside weights, KV pages and states: activations, logits, step inputs, page tables.
+/// Exact; `decoder` may be that of a plan.
 int64_t model_executor_bytes(const Decoder& decoder, Device& device, const ModelExecutorOptions& options);
 
 /// Takes all its memory now. `decoder` and `device` outlive it.

@@ -91,7 +91,8 @@ class OracleDevice {
     std::vector<int32_t> tokens;     // known, and then those made here
     std::vector<uint64_t> prefixes;  // [i]: of the first i tokens
     int computed = 0;                // positions that are in the cells
-    int state_slot = 0;              // of the recurrent state
+    std::vector<uint64_t> states;    // of a recurrent group: [i] is the hash of the prefix after i accepted drafts
+    size_t state = 0;                // the one it goes on from
   };
 
   uint64_t& cell(PageId page, int offset) {
@@ -104,9 +105,11 @@ class OracleDevice {
   void start(const RowStart& start);
   void grant(Row& row, const PageGrant& grant);
   void copy(const PageCopy& copy);
+  void copy(const StateCopy& copy);
   void run_slice(const Slice& slice, const std::optional<TokenMask::Words>* mask, SliceResult& result);
   void score(const Row& row, const Slice& slice, int32_t position, SliceResult& result);
   void compute(Row& row, int position, uint64_t before, uint64_t after, int slot);
+  void compute_state(Row& row, int position, uint64_t before, uint64_t after, int slot);
   void run_decoding(Row& row, const Slice& slice, const TokenMask::Words* mask, SliceResult& result);
   void spoil(Row& row, int position, int slot);
   void sample(Row& row, const TokenMask::Words* mask, SliceResult& result);
@@ -115,7 +118,7 @@ class OracleDevice {
   const std::vector<GroupSpec> groups_;
   const bool verify_;
   int page_tokens_ = 1;
-  std::vector<uint64_t> cells_;  // page_tokens_ per page; of a recurrent group the first one is the state
+  std::vector<uint64_t> cells_;  // page_tokens_ per page; of a snapshot the first one of each page is a part of it
   std::vector<Row> rows_;
   std::string wrong_;
   int64_t accepted_drafts_ = 0;
@@ -176,6 +179,12 @@ inline void OracleDevice::submitted(const StepPlan& plan) {
     if (is_touched(copy.to, std::nullopt)) fault("a page is copied to while a step in flight uses it");
     touches.push_back({copy.from, RowId{-1}, 0, 0, nullptr});
   }
+  for (const StateCopy& copy : plan.states) {
+    for (const PageId page : copy.pages) {
+      if (!copy.restores && is_touched(page, std::nullopt)) fault("a state is saved where a step in flight reads");
+      touches.push_back({page, RowId{-1}, 0, 0, nullptr});
+    }
+  }
   for (const Slice& slice : plan.slices) {
     const Submitted& row = submitted_[slice.row];
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -206,6 +215,7 @@ inline StepResult OracleDevice::run(const StepPlan& plan,
   for (const RowStart& start : plan.starts) this->start(start);
   for (const PageGrant& grant : plan.pages) this->grant(row(grant.row), grant);
   for (const PageCopy& copy : plan.copies) this->copy(copy);
+  for (const StateCopy& copy : plan.states) this->copy(copy);
   StepResult result;
   result.step = plan.step;
   for (const Slice& slice : plan.slices) {
@@ -234,9 +244,20 @@ inline void OracleDevice::grant(Row& row, const PageGrant& grant) {
 }
 
 inline void OracleDevice::copy(const PageCopy& copy) {
-  const bool recurrent = groups_[size_t(copy.group)].kind == GroupSpec::Kind::recurrent;
-  if (recurrent != (copy.tokens == 0)) fault("a copy of a wrong length");
-  for (int i = 0; i < std::max(1, copy.tokens); ++i) cell(copy.to, i) = cell(copy.from, i);
+  if (copy.tokens < 1) fault("a copy of a wrong length");
+  for (int i = 0; i < copy.tokens; ++i) cell(copy.to, i) = cell(copy.from, i);
+}
+
+/// Every page of a snapshot holds the state in its own way, so that none can be missing or stand for another.
+inline void OracleDevice::copy(const StateCopy& copy) {
+  Row& row = this->row(copy.row);
+  row.states.resize(std::max<size_t>(row.states.size(), 1));
+  if (copy.restores) row.states[row.state = 0] = cell(copy.pages.at(0), 0) - 1;
+  for (size_t i = 0; i < copy.pages.size(); ++i) {
+    const uint64_t part = row.states.at(row.state) + i + 1;
+    if (copy.restores && cell(copy.pages[i], 0) != part) fault("a snapshot is made of pages of several");
+    if (!copy.restores) cell(copy.pages[i], 0) = part;
+  }
 }
 
 inline void OracleDevice::run_slice(const Slice& slice, const std::optional<TokenMask::Words>* mask,
@@ -277,9 +298,7 @@ inline void OracleDevice::compute(Row& row, int position, uint64_t before, uint6
     const GroupSpec& group = groups_[g];
     const auto& table = row.tables[g];
     if (group.kind == GroupSpec::Kind::recurrent) {
-      if (position > 0 && cell(table[size_t(row.state_slot)], 0) != before) fault("a wrong recurrent state was read");
-      cell(table[size_t(slot)], 0) = after;
-      row.state_slot = slot;
+      compute_state(row, position, before, after, slot);
       continue;
     }
     const int first = group.kind == GroupSpec::Kind::window ? std::max(0, position - group.window + 1) : 0;
@@ -298,6 +317,15 @@ inline void OracleDevice::compute(Row& row, int position, uint64_t before, uint6
     }
     cell(table[entry], position % group.page_tokens) = after;
   }
+}
+
+inline void OracleDevice::compute_state(Row& row, int position, uint64_t before, uint64_t after, int slot) {
+  if (position > 0 && (row.state >= row.states.size() || row.states[row.state] != before)) {
+    fault("a wrong recurrent state was read");
+  }
+  row.state = size_t(slot);
+  row.states.resize(std::max(row.states.size(), row.state + 1));
+  row.states[row.state] = after;
 }
 
 /// The token on the device, then the drafts as long as they are what was chosen; the cells of the others are written
@@ -319,14 +347,18 @@ inline void OracleDevice::run_decoding(Row& row, const Slice& slice, const Token
 
 inline void OracleDevice::spoil(Row& row, int position, int slot) {
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const bool recurrent = groups_[g].kind == GroupSpec::Kind::recurrent;
+    if (groups_[g].kind == GroupSpec::Kind::recurrent) {
+      row.states.resize(std::max(row.states.size(), size_t(slot) + 1));
+      row.states[size_t(slot)] = 0xbad;
+      continue;
+    }
     const int step = groups_[g].page_tokens;
-    const size_t entry = size_t(recurrent ? slot : position / step);
+    const size_t entry = size_t(position / step);
     if (entry >= row.tables[g].size() || row.tables[g][entry] == no_page) {
       fault("a draft has no page");
       continue;
     }
-    cell(row.tables[g][entry], recurrent ? 0 : position % step) = 0xbad;
+    cell(row.tables[g][entry], position % step) = 0xbad;
   }
 }
 

@@ -159,11 +159,11 @@ inline OracleCase OracleCase::random(std::mt19937_64& random, int requests) {
   options.groups = {{GroupSpec::Kind::full, 0, page}};
   switch (pick(0, 4)) {
     case 0: options.groups.push_back({GroupSpec::Kind::window, pick(1, 20), page * nodes}); break;
-    case 1: options.groups.push_back({GroupSpec::Kind::recurrent, 0, page * pick(1, 4)}); break;
+    case 1: options.groups.push_back({GroupSpec::Kind::recurrent, 0, page * pick(1, 4), pick(1, 3)}); break;
     case 2: options.groups = {{GroupSpec::Kind::window, pick(1, 20), page}}; break;
     case 3:
       options.groups.push_back({GroupSpec::Kind::window, pick(1, 20), page * nodes});
-      options.groups.push_back({GroupSpec::Kind::recurrent, 0, page * nodes * pick(1, 4)});
+      options.groups.push_back({GroupSpec::Kind::recurrent, 0, page * nodes * pick(1, 4), pick(1, 3)});
       break;
     default: break;
   }

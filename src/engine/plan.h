@@ -20,9 +20,7 @@ struct RowStart {
 };
 
 /// Entry `index` of the row's page table in `group` becomes `page`: it holds tokens [index, index + 1) * page_tokens.
-/// In a recurrent group the entries are state slots: one, and one more for each draft; slot i has the
-/// state after i accepted drafts, slot 0 that after a prompt slice. Entries that no grant named, and
-/// those behind a window, are never read.
+/// Entries that no grant named, and those behind a window, are never read.
 struct PageGrant {
   RowId row{};
   int32_t group = 0;
@@ -31,13 +29,20 @@ struct PageGrant {
 };
 
 /// The first `tokens` tokens of a page are copied before the step computes (a shared prefix that ends inside a page).
-/// Of a recurrent group the whole page is copied, `tokens` is 0: from a row's state to a snapshot, or from a snapshot
-/// to a state.
 struct PageCopy {
   int32_t group = 0;
   PageId from{};
   PageId to{};
   int32_t tokens = 0;
+};
+
+/// The recurrent state of a row becomes a snapshot, or a snapshot becomes the state, before the step computes. A row
+/// that starts at token 0 needs none: its state begins empty. With drafts a row has a state for each of them, and goes
+/// on from that of the last accepted one.
+struct StateCopy {
+  RowId row{};
+  bool restores = false;      // the state is what changes
+  std::vector<PageId> pages;  // the snapshot's, in order
 };
 
 /// Tokens of one row in one step. A prompt slice sends tokens [begin, begin + count) of the row's known tokens. A
@@ -58,12 +63,13 @@ struct Slice {
   int32_t scores() const { return score_end - score_begin; }
 };
 
-/// Applied in the order of its members: starts, pages, copies; then the slices compute.
+/// Applied in the order of its members: starts, pages, copies, states; then the slices compute.
 struct StepPlan {
   uint64_t step = 0;
   std::vector<RowStart> starts;
   std::vector<PageGrant> pages;
   std::vector<PageCopy> copies;
+  std::vector<StateCopy> states;
   std::vector<Slice> slices;
 };
 

@@ -217,6 +217,14 @@ StepPlan read_plan(Reader& reader) {
         {copy.number("group"), PageId{copy.number("from")}, PageId{copy.number("to")}, copy.number("tokens")});
     reader.take(copy);
   }
+  for (const Json& item : reader.array("states")) {
+    Reader copy(item);
+    StateCopy& state = plan.states.emplace_back();
+    state.row = RowId{copy.number("row")};
+    state.restores = copy.boolean("restores");
+    for (const int32_t page : copy.numbers("pages")) state.pages.push_back(PageId{page});
+    reader.take(copy);
+  }
   for (const Json& item : reader.array("slices")) {
     Reader reads(item);
     Slice& slice = plan.slices.emplace_back();
@@ -298,6 +306,12 @@ std::string plan_log_line(const StepPlan& plan) {
     copies.emplace_back(Json::Object{
         {"group", copy.group}, {"from", index(copy.from)}, {"to", index(copy.to)}, {"tokens", copy.tokens}});
   }
+  Json::Array states;
+  for (const StateCopy& copy : plan.states) {
+    std::vector<int32_t> ids;
+    for (const PageId page : copy.pages) ids.push_back(index(page));
+    states.emplace_back(Json::Object{{"row", index(copy.row)}, {"restores", copy.restores}, {"pages", numbers(ids)}});
+  }
   Json::Array slices;
   for (const Slice& slice : plan.slices) {
     slices.emplace_back(Json::Object{{"row", index(slice.row)},
@@ -314,6 +328,7 @@ std::string plan_log_line(const StepPlan& plan) {
                            {"starts", std::move(starts)},
                            {"pages", std::move(pages)},
                            {"copies", std::move(copies)},
+                           {"states", std::move(states)},
                            {"slices", std::move(slices)}})
       .dump();
 }

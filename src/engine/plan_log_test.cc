@@ -60,7 +60,7 @@ std::vector<std::string> logged_run(const EngineOptions& options, const OracleMo
 
 TEST(PlanLog, ReplaysToTheSameTokens) {
   EngineOptions options;
-  options.groups = {{GroupSpec::Kind::full, 0, 4}, {GroupSpec::Kind::recurrent, 0, 8}};
+  options.groups = {{GroupSpec::Kind::full, 0, 4}, {GroupSpec::Kind::recurrent, 0, 8, 2}};
   options.pages = 60;
   options.max_num_seqs = 5;
   options.max_num_batched_tokens = 16;
@@ -98,11 +98,12 @@ TEST(PlanLog, RefusesWhatNoEngineWrites) {
       "[]",
       "{\"step\":1}",
       R"({"plan":1,"starts":[],"pages":[],"copies":[]})",
-      R"({"plan":1,"starts":[],"pages":[{"row":-1,"group":0,"index":0,"page":0}],"copies":[],"slices":[]})",
-      R"({"plan":1,"starts":[{"row":0}],"pages":[],"copies":[],"slices":[]})",
-      R"({"plan":1,"starts":[],"pages":[7],"copies":[],"slices":[]})",
-      R"({"plan":1,"starts":[],"pages":[],"copies":[],"slices":[{"row":0,"begin":-1,"count":3,"drafts":[1],"samples":true,"masked":false,"finishes":false}]})",
-      R"({"plan":1,"starts":[],"pages":[],"copies":[],"slices":[{"row":0,"begin":4,"count":3,"drafts":[],"samples":true,"masked":false,"finishes":false,"score_begin":4,"score_end":8}]})",
+      R"({"plan":1,"starts":[],"pages":[{"row":-1,"group":0,"index":0,"page":0}],"copies":[],"states":[],"slices":[]})",
+      R"({"plan":1,"starts":[{"row":0}],"pages":[],"copies":[],"states":[],"slices":[]})",
+      R"({"plan":1,"starts":[],"pages":[7],"copies":[],"states":[],"slices":[]})",
+      R"({"plan":1,"starts":[],"pages":[],"copies":[],"states":[],"slices":[{"row":0,"begin":-1,"count":3,"drafts":[1],"samples":true,"masked":false,"finishes":false}]})",
+      R"({"plan":1,"starts":[],"pages":[],"copies":[],"states":[],"slices":[{"row":0,"begin":4,"count":3,"drafts":[],"samples":true,"masked":false,"finishes":false,"score_begin":4,"score_end":8}]})",
+      R"({"plan":1,"starts":[],"pages":[],"copies":[],"states":[{"row":0,"restores":1,"pages":[]}],"slices":[]})",
       R"({"masks":1,"rows":[{"row":0,"words":[-1]}]})",
       R"({"result":1,"device_us":0,"slices":[{"tokens":["a"],"vector":[],"error":""}]})",
   };

@@ -15,7 +15,7 @@ Arrival::Arrival(Request asked) {
 }
 
 Scheduler::Scheduler(const EngineOptions& options)
-    : options_(options), kv_(options.groups, options.pages, 1 + options.max_drafts, options.max_num_batched_tokens) {
+    : options_(options), kv_(options.groups, options.pages, options.max_num_batched_tokens) {
   // Every row that decodes gets a token in every step.
   const int rows = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   CHECK(rows > 0 && options.depth > 0);
@@ -143,7 +143,7 @@ void Scheduler::plan_prompt(Sequence& s, int64_t now_us) {
 }
 
 void Scheduler::add_slice(Sequence& s, Slice slice, int adds) {
-  if (s.snapshot_due) add_snapshots(s);
+  if (s.snapshot_due) save_state(s);
   if (slice.masked) {
     if (s.mask) {
       provide(plan_.step, s.row, *std::exchange(s.mask, std::nullopt));
@@ -159,29 +159,27 @@ void Scheduler::add_slice(Sequence& s, Slice slice, int adds) {
   plan_.slices.push_back(std::move(slice));
 }
 
-/// Where the recurrent state is wanted by later requests: every page_tokens, and at the last whole node of the known
-/// tokens.
+/// Where the recurrent state is wanted by later requests: every page_tokens, where texts are known to part, and at the
+/// last whole node that a request with the same tokens could take. 0: nowhere in what is left.
 int Scheduler::next_snapshot(const Sequence& s) const {
-  int next = 0;
-  for (const GroupSpec& group : kv_.groups) {
-    if (group.kind != GroupSpec::Kind::recurrent || !options_.prefix_caching) continue;
-    const int last = s.admitted / kv_.tree.node_tokens() * kv_.tree.node_tokens();
-    const int regular = (s.sent / group.page_tokens + 1) * group.page_tokens;
-    const int own = std::min(regular, last);
-    if (own > s.sent && (next == 0 || own < next)) next = own;
-  }
-  return next;
+  if (kv_.recurrent() == nullptr || !options_.prefix_caching) return 0;
+  const int interval = kv_.recurrent()->page_tokens;
+  const int last = (s.admitted - 1) / kv_.tree.node_tokens() * kv_.tree.node_tokens();
+  const int regular = (s.sent / interval + 1) * interval;
+  const auto branch = s.branches.upper_bound(s.sent);
+  const int next = std::min({last, regular, branch == s.branches.end() ? last : *branch});
+  return next > s.sent ? next : 0;
 }
 
 /// The state after the last slice is copied before this step changes it; only when memory is there.
-void Scheduler::add_snapshots(Sequence& s) {
+void Scheduler::save_state(Sequence& s) {
   s.snapshot_due = false;
-  for (size_t g = 0; g < kv_.groups.size(); ++g) {
-    if (kv_.groups[g].kind != GroupSpec::Kind::recurrent || !kv_.tree.make_free(1)) continue;
-    const PageId page = kv_.pool.take();
-    plan_.copies.push_back({static_cast<int32_t>(g), s.pages.state(g), page, 0});
-    flight_.snapshots.push_back({&s, g, page, s.sent});
-  }
+  const int pages = kv_.recurrent()->snapshot_pages;
+  if (!kv_.tree.make_free(pages)) return;
+  StateCopy copy{s.row, false, {}};
+  for (int i = 0; i < pages; ++i) copy.pages.push_back(kv_.pool.take());
+  flight_.snapshots.push_back({&s, copy.pages, s.sent});
+  plan_.states.push_back(std::move(copy));
 }
 
 void Scheduler::admit(int64_t now_us) {
@@ -215,6 +213,7 @@ Scheduler::Start Scheduler::start(Sequence& s, int64_t now_us) {
   if (options_.prefix_caching) {
     match = kv_.tree.match(s.space, std::span(s.tokens).first(static_cast<size_t>(s.reusable())));
     if (is_computed_by_another(s, match)) return Start::waits;
+    if (match.known_tokens > match.tokens) s.branches.insert(match.known_tokens);
   }
   std::vector<Borrowed> borrowed;
   if (!take_prefix(s, match, borrowed)) {
@@ -241,7 +240,7 @@ Scheduler::Start Scheduler::start(Sequence& s, int64_t now_us) {
   const size_t slices = plan_.slices.size();
   plan_prompt(s, now_us);
   CHECK(plan_.slices.size() == slices + 1);  // the pages are there
-  s.pages.copy(borrowed, plan_);
+  s.pages.copy(borrowed, s.row, plan_);
   flight_.borrowed.insert(flight_.borrowed.end(), borrowed.begin(), borrowed.end());
   return Start::started;
 }
@@ -262,7 +261,7 @@ bool Scheduler::take_prefix(Sequence& s, const PrefixTree::Match& match, std::ve
 
 /// A prefix that a running sequence is about to finish is waited for rather than computed twice.
 bool Scheduler::is_computed_by_another(Sequence& s, const PrefixTree::Match& match) const {
-  for (const Sequence* other : running_) {
+  for (Sequence* other : running_) {
     if (other->space != s.space || other->computed >= other->admitted) continue;
     const auto theirs = std::span(other->tokens).first(size_t(other->admitted));
     const auto shared =
@@ -270,8 +269,14 @@ bool Scheduler::is_computed_by_another(Sequence& s, const PrefixTree::Match& mat
         theirs.begin();
     const int whole = static_cast<int>(shared) / kv_.tree.node_tokens() * kv_.tree.node_tokens();
     if (whole <= match.tokens || other->computed >= whole) continue;
+    if (kv_.recurrent() != nullptr) {
+      // Its state is as far as its last slice. When that is too far already, this sequence makes the snapshot itself.
+      const bool can_save = other->sent < whole || (other->sent == whole && other->snapshot_due);
+      (can_save ? *other : s).branches.insert(whole);
+      if (!can_save) continue;
+    }
     s.waits_for = other->request->id;
-    s.waits_until = whole;
+    s.waits_until = kv_.recurrent() == nullptr ? whole : whole + 1;  // a state is saved with the step after it
     return true;
   }
   return false;

@@ -81,8 +81,7 @@ class Scheduler {
   };
   struct Snapshot {
     Sequence* sequence = nullptr;
-    size_t group = 0;
-    PageId page{};
+    std::vector<PageId> pages;
     int position = 0;
   };
   struct Flight {
@@ -96,7 +95,7 @@ class Scheduler {
   void plan_decoding(Sequence& s);
   void plan_prompt(Sequence& s, int64_t now_us);
   void add_slice(Sequence& s, Slice slice, int adds);
-  void add_snapshots(Sequence& s);
+  void save_state(Sequence& s);
   int next_snapshot(const Sequence& s) const;
 
   void admit(int64_t now_us);

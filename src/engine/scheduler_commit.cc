@@ -19,7 +19,8 @@ void Scheduler::commit(StepResult result, int64_t now_us) {
   stats_.device_us += result.device_us;
   stats_.last_step_us = now_us;
   for (const Snapshot& snapshot : flight.snapshots) {
-    snapshot.sequence->pages.give_snapshot(snapshot.group, snapshot.page, snapshot.position);
+    const Sequence& s = *snapshot.sequence;
+    snapshot.sequence->pages.give_snapshot(snapshot.pages, std::span(s.tokens).first(size_t(snapshot.position)));
   }
   for (const Borrowed& one : flight.borrowed) kv_.tree.release(one.page);
   for (size_t i = 0; i < flight.slices.size(); ++i) {
@@ -144,7 +145,9 @@ void Scheduler::end_all(FinishReason reason, const std::string& error, bool dead
     stats_.dead = true;
     for (const Flight& flight : flights_) {
       for (const Sent& sent : flight.slices) sent.sequence->in_flight = sent.sequence->unconfirmed = 0;
-      for (const Snapshot& snapshot : flight.snapshots) kv_.tree.release(snapshot.page);
+      for (const Snapshot& snapshot : flight.snapshots) {
+        for (const PageId page : snapshot.pages) kv_.tree.release(page);
+      }
       for (const Borrowed& one : flight.borrowed) kv_.tree.release(one.page);
     }
     flights_.clear();
@@ -199,7 +202,9 @@ std::string Scheduler::check() const {
   }
   for (const Flight& flight : flights_) {
     in_flight -= flight.slices.size();
-    for (const Snapshot& snapshot : flight.snapshots) ++users[size_t(index(snapshot.page))];
+    for (const Snapshot& snapshot : flight.snapshots) {
+      for (const PageId page : snapshot.pages) ++users[size_t(index(page))];
+    }
     for (const Borrowed& one : flight.borrowed) ++users[size_t(index(one.page))];
   }
   if (in_flight != 0) return "sequences and steps do not agree on what is in flight";

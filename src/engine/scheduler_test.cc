@@ -274,6 +274,69 @@ TEST(Scheduler, ARecurrentGroupMatchesAtSnapshots) {
   EXPECT_EQ(shorter.cached_tokens, 64);
 }
 
+EngineOptions recurrent_options(int rows, int step_tokens) {
+  EngineOptions options = options_of(100, rows, step_tokens);
+  options.groups = {{GroupSpec::Kind::full, 0, 16}, {GroupSpec::Kind::recurrent, 0, 512, 3}};
+  return options;
+}
+
+/// 40 tokens that many requests begin with, then some of its own.
+std::vector<int32_t> with_system_prompt(int own) {
+  std::vector<int32_t> tokens = counted(40);
+  for (int i = 0; i < 30; ++i) tokens.push_back((own + i) % 100);
+  return tokens;
+}
+
+TEST(Scheduler, TheSecondUseOfASharedPromptSavesTheStateWhereTextsPart) {
+  Rig rig(recurrent_options(2, 50));
+  std::vector<int> cached;
+  for (int own = 50; own < 53; ++own) {
+    OracleSink& sink = rig.add(with_system_prompt(own), 2);
+    rig.drain();
+    cached.push_back(sink.cached_tokens);
+  }
+
+  EXPECT_EQ(cached, (std::vector<int>{0, 0, 32}));
+}
+
+TEST(Scheduler, ABurstComputesASharedPromptAtMostTwice) {
+  Rig rig(recurrent_options(8, 200));
+  std::vector<OracleSink*> sinks;
+  for (int own = 50; own < 58; ++own) sinks.push_back(&rig.add(with_system_prompt(own), 2));
+  rig.drain();
+
+  int cached = 0;
+  for (const OracleSink* sink : sinks) cached += sink->cached_tokens;
+  EXPECT_EQ(cached, 6 * 32);
+}
+
+TEST(Scheduler, AConversationGoesOnFromTheStateBeforeItsLastAnswer) {
+  Rig rig(recurrent_options(2, 50));
+  std::vector<int32_t> talk = counted(60);
+  std::vector<int> cached;
+  for (int turn = 0; turn < 3; ++turn) {
+    OracleSink& sink = rig.add(talk, 30);
+    rig.drain();
+    cached.push_back(sink.cached_tokens);
+    talk.insert(talk.end(), sink.tokens.begin(), sink.tokens.end());
+    for (int i = 0; i < 10; ++i) talk.push_back(i);
+  }
+
+  EXPECT_EQ(cached, (std::vector<int>{0, 48, 96}));
+}
+
+TEST(Scheduler, ASnapshotThatFindsNoMemoryIsDoneWithout) {
+  EngineOptions options = recurrent_options(1, 50);
+  options.pages = 6;
+  Rig rig(options);
+
+  OracleSink& sink = rig.add(counted(80), 8);
+  rig.drain();
+
+  EXPECT_EQ(sink.tokens.size(), 8U);
+  EXPECT_EQ(rig.used_pages(), 0);
+}
+
 TEST(Scheduler, EndsWhatIsTooLate) {
   Rig rig(options_of(100, 1, 50));
   Request request = rig.request(counted(10), 1000);

@@ -10,9 +10,18 @@ int pages_of(int tokens, int page_tokens) { return (tokens + page_tokens - 1) / 
 
 }  // namespace
 
+Kv::Kv(std::vector<GroupSpec> specs, int pages, int step_tokens)
+    : groups(std::move(specs)), pool(pages), tree(groups, pool), max_step_tokens(step_tokens) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].kind != GroupSpec::Kind::recurrent) continue;
+    CHECK(recurrent_group < 0);
+    recurrent_group = static_cast<int>(g);
+  }
+}
+
 int Kv::peak(size_t group, int tokens) const {
   const GroupSpec& spec = groups[group];
-  if (spec.kind == GroupSpec::Kind::recurrent) return state_slots;
+  if (spec.kind == GroupSpec::Kind::recurrent) return 0;
   const int all = pages_of(tokens, spec.page_tokens);
   if (spec.kind == GroupSpec::Kind::full) return all;
   return std::min(all, (spec.window - 1 + max_step_tokens) / spec.page_tokens + 2);
@@ -77,17 +86,23 @@ void SequencePages::announce(RowId row, StepPlan& plan) const {
   }
 }
 
-void SequencePages::copy(const std::vector<Borrowed>& borrowed, StepPlan& plan) const {
+void SequencePages::copy(const std::vector<Borrowed>& borrowed, RowId row, StepPlan& plan) const {
+  StateCopy state{row, true, {}};
   for (const Borrowed& one : borrowed) {
     if (one.entry < 0) continue;
-    plan.copies.push_back(
-        {static_cast<int32_t>(one.group), one.page, tables_[one.group][size_t(one.entry)], one.tokens});
+    if (static_cast<int>(one.group) == kv_.recurrent_group) {
+      state.pages.push_back(one.page);
+    } else {
+      plan.copies.push_back(
+          {static_cast<int32_t>(one.group), one.page, tables_[one.group][size_t(one.entry)], one.tokens});
+    }
   }
+  if (!state.pages.empty()) plan.states.push_back(std::move(state));
 }
 
 int SequencePages::wanted(size_t group, int end) const {
   const GroupSpec& spec = kv_.groups[group];
-  return spec.kind == GroupSpec::Kind::recurrent ? kv_.state_slots : pages_of(end, spec.page_tokens);
+  return spec.kind == GroupSpec::Kind::recurrent ? 0 : pages_of(end, spec.page_tokens);
 }
 
 int SequencePages::missing(int end) const {
@@ -129,7 +144,7 @@ void SequencePages::publish(std::span<const int32_t> tokens, int computed, bool 
       const int per_node = tree.first_slot(g + 1) - tree.first_slot(g);
       for (int k = 0; k < per_node; ++k) pages[size_t(tree.first_slot(g) + k)] = tables_[g][size_t(i * per_node + k)];
     }
-    parent = tree.insert(space_, parent, tokens.subspan(size_t(i * step), size_t(step)), pages);
+    parent = tree.insert(space_, parent, tokens.subspan(size_t(i * step), size_t(step)), pages, !last);
     for (size_t g = 0; g < tables_.size(); ++g) {
       const int slot = tree.first_slot(g);
       own = own && (kv_.groups[g].kind != GroupSpec::Kind::full || tree.page(parent, slot) == pages[size_t(slot)]);
@@ -172,11 +187,12 @@ void SequencePages::release() {
   nodes_ = 0;
 }
 
-void SequencePages::give_snapshot(size_t group, PageId page, int position) {
-  if (position == nodes_ * kv_.tree.node_tokens() && node_ != PrefixTree::none) {
-    kv_.tree.give_snapshot(node_, kv_.tree.first_slot(group), page);
+void SequencePages::give_snapshot(std::span<const PageId> pages, std::span<const int32_t> prefix) {
+  const PrefixTree::Node node = kv_.tree.find(space_, prefix);
+  if (node != PrefixTree::none) {
+    kv_.tree.give_snapshot(node, size_t(kv_.recurrent_group), pages);
   } else {
-    kv_.tree.release(page);
+    for (const PageId page : pages) kv_.tree.release(page);
   }
 }
 

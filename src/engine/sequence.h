@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,24 +20,21 @@ namespace quern {
 
 /// What all sequences draw from.
 struct Kv {
-  Kv(std::vector<GroupSpec> specs, int pages, int state_slots_of_row, int step_tokens)
-      : groups(std::move(specs)),
-        pool(pages),
-        tree(groups, pool),
-        state_slots(state_slots_of_row),
-        max_step_tokens(step_tokens) {}
+  Kv(std::vector<GroupSpec> specs, int pages, int step_tokens);
 
   /// Pages of a group that a sequence of `tokens` tokens holds at most when it is alone.
   int peak(size_t group, int tokens) const;
   int peak(int tokens) const;
+  /// The recurrent group; null when there is none. There is never more than one.
+  const GroupSpec* recurrent() const { return recurrent_group < 0 ? nullptr : &groups[size_t(recurrent_group)]; }
   /// Pages that are free or can be made so.
   int available() const { return pool.free() + tree.cached(); }
 
   const std::vector<GroupSpec> groups;
   PagePool pool;
   PrefixTree tree;
-  const int state_slots;      // of a recurrent group, per row
   const int max_step_tokens;  // of one sequence
+  int recurrent_group = -1;
 };
 
 /// A page of the tree that is used until the step that copies it is back.
@@ -57,8 +55,8 @@ class SequencePages {
   void adopt(const PrefixTree::Match& match, std::vector<Borrowed>& borrowed);
   /// Grants of what was adopted.
   void announce(RowId row, StepPlan& plan) const;
-  /// Copies what was borrowed into pages that were granted meanwhile.
-  void copy(const std::vector<Borrowed>& borrowed, StepPlan& plan) const;
+  /// Copies what was borrowed into pages that were granted meanwhile, and to the row's state.
+  void copy(const std::vector<Borrowed>& borrowed, RowId row, StepPlan& plan) const;
 
   /// Pages it lacks to hold `end` tokens, and taking them: as many must be free.
   int missing(int end) const;
@@ -67,17 +65,15 @@ class SequencePages {
   int still_needs(int end) const;
 
   /// `computed` leading tokens are in the pages. Full nodes of them become known to the tree. While the sequence goes
-  /// on it stops at a node that another one has made (`last` false): only nodes that it uses cannot go away.
+  /// on (`last` false) it stops at a node of which others use the pages: only nodes that it uses itself cannot go away.
   void publish(std::span<const int32_t> tokens, int computed, bool last);
   /// Gives back what no query at or after `computed` can see.
   void slide(int computed);
   /// Gives back everything.
   void release();
 
-  /// The page of a recurrent group's state.
-  PageId state(size_t group) const { return tables_[group].front(); }
-  /// The tree takes `page`, the state of `group` after `position` tokens, if it knows that prefix by this sequence.
-  void give_snapshot(size_t group, PageId page, int position);
+  /// The tree takes `pages`, the recurrent state after the tokens `prefix`, if it knows these.
+  void give_snapshot(std::span<const PageId> pages, std::span<const int32_t> prefix);
 
   /// Adds its uses to `users`, by page.
   void count(std::vector<int>& users) const;
@@ -154,6 +150,7 @@ struct Sequence {
   int unconfirmed = 0;        // tokens those steps can add at most: pages are taken for the worst case
   int computed = 0;           // leading tokens that are in the pages for certain
   bool snapshot_due = false;  // the last slice ended where a snapshot of the recurrent state is wanted
+  std::set<int> branches;     // lengths at which another sequence went its own way: a snapshot there will be used
 
   // While it waits.
   std::optional<RequestId> waits_for;  // computes a prefix of this one's tokens, of waits_until tokens

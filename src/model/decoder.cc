@@ -62,7 +62,7 @@ int64_t Decoder::activation_bytes(Queue queue, Dtype activations, const StepShap
   Exec exec{queue, none};
   exec.activations = activations;
   KvCache kv;
-  kv.pool = nowhere;
+  kv.pool = kv.states = nowhere;
   kv.layout = layout_;
   const int pages = (max_positions + layout_.page_tokens - 1) / layout_.page_tokens;
   kv.tables.assign(layout_.groups.size(), Tensor::dense(nowhere, Dtype::i32, most.segments, pages));

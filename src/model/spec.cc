@@ -192,6 +192,12 @@ bool is_causal(const DecoderSpec& spec) {
   });
 }
 
+int KvLayout::snapshot_tokens() const {
+  constexpr int least = 512;
+  const int pages = state_pages() / static_cast<int>(groups.size()) + 1;
+  return (std::max(least, pages * page_tokens) + page_tokens - 1) / page_tokens * page_tokens;
+}
+
 KvLayout kv_layout(const DecoderSpec& spec, int kv_element_bytes) {
   KvLayout layout;
   if (!is_causal(spec)) return one_layer_at_a_time(spec, kv_element_bytes);

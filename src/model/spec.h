@@ -128,12 +128,22 @@ struct KvLayout {
   int page_tokens = 16;
   int64_t page_bytes = 0;
   std::vector<KvGroup> groups;
-  /// Group and place inside it of each layer.
+  /// Group of each layer and its place in a page; of a layer with a recurrent state the group is -1, and the place is
+  /// one in the row's state.
   struct Place {
     int group = 0;
     int64_t offset = 0;
   };
   std::vector<Place> layers;
+  int64_t state_bytes = 0;  // what all recurrent layers keep of a row
+
+  /// Pages that a snapshot of a row's state takes; 0 without recurrent layers.
+  int state_pages() const {
+    return state_bytes == 0 ? 0 : static_cast<int>((state_bytes + page_bytes - 1) / page_bytes);
+  }
+  /// Tokens from one regular snapshot of a long prompt to the next: the snapshots take about as much memory as the keys
+  /// and values between them.
+  int snapshot_tokens() const;
 };
 KvLayout kv_layout(const DecoderSpec& spec, int kv_element_bytes);
 

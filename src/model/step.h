@@ -7,6 +7,7 @@
 #include "model/spec.h"
 #include "ops/attention.h"
 #include "ops/exec.h"
+#include "ops/row_state.h"
 #include "tensor/tensor.h"
 
 namespace quern {
@@ -33,6 +34,7 @@ struct KvCache {
   KvLayout layout;
   std::vector<Tensor> tables;  // per group: [rows, max pages of a row] i32
   Dtype dtype = Dtype::f16;
+  std::byte* states = nullptr;  // of recurrent layers, row after row: layout.state_pages() pages each
 
   /// The pages of a layer; what is in them is for its mixer to say.
   PagedKv layer(int index) const {
@@ -45,6 +47,11 @@ struct KvCache {
     kv.page_tokens = layout.page_tokens;
     kv.dtype = dtype;
     return kv;
+  }
+
+  /// What a recurrent layer keeps of every row.
+  RowState state(int layer) const {
+    return {states, layout.state_pages() * layout.page_bytes, layout.layers[static_cast<size_t>(layer)].offset};
   }
 };
 

@@ -45,8 +45,8 @@ struct StepPart {
   std::vector<int> outputs;
 };
 
-/// Sequences by row. All that a step must not read is not a number: unused pages, the ends of pages, and the pages of
-/// window groups that no later token may see.
+/// Sequences by row. All that a step must not read is not a number: unused pages, the ends of pages, the pages of
+/// window groups that no later token may see, and the recurrent states of rows that have not begun.
 class Sequences {
  public:
   Sequences(Device& device, const DecoderSpec& spec, const Decoder& decoder, int rows, int max_positions,
@@ -62,6 +62,8 @@ class Sequences {
     std::shuffle(ids.begin(), ids.end(), std::mt19937(11));
     pool_.assign((ids.size() + 1) * static_cast<size_t>(kv_.layout.page_bytes), std::byte{0xFF});
     kv_.pool = pool_.data();
+    states_.assign(static_cast<size_t>(rows * kv_.layout.state_pages() * kv_.layout.page_bytes), std::byte{0xFF});
+    kv_.states = states_.data();
     for (size_t g = 0; g < groups; ++g) {
       const auto first = ids.begin() + static_cast<std::ptrdiff_t>(g * per_group);
       tables_.emplace_back(first, first + static_cast<std::ptrdiff_t>(per_group));
@@ -144,6 +146,7 @@ class Sequences {
   std::vector<int> lengths_;
   std::vector<std::vector<int32_t>> tables_;
   std::vector<std::byte> pool_;
+  std::vector<std::byte> states_;
   std::vector<std::byte> memory_;
   int64_t arena_bytes_ = 0;
 };

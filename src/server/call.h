@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "engine/request.h"
 #include "net/http_server.h"
 #include "server/metrics.h"
@@ -55,8 +54,5 @@ class Call {
   HttpHeaders common_;
   RouteMetrics& metrics_;
 };
-
-/// The line of an answered request.
-void log_answer(LogLevel level, const std::string& id, const HttpRequest& request, int status);
 
 }  // namespace quern

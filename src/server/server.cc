@@ -8,8 +8,8 @@
 
 #include "base/channel.h"
 #include "base/clock.h"
-#include "base/event.h"
 #include "base/guarded.h"
+#include "base/log.h"
 #include "server/anthropic/messages.h"
 #include "server/auth.h"
 #include "server/call.h"
@@ -17,7 +17,6 @@
 #include "server/openai/generation.h"
 #include "server/openai/pooling.h"
 #include "server/openai/tokens.h"
-#include "server/page.h"
 #include "server/pooling_session.h"
 #include "server/routes.h"
 #include "server/session.h"
@@ -174,7 +173,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     const Route* route = find_route(path);
     RouteMetrics& metrics = metrics_of(route);
     metrics.by_status[static_cast<size_t>(answer->status / 100)].fetch_add(1, std::memory_order_relaxed);
-    log_answer(LogLevel::info, id, head, answer->status);
+    log_info("{} {} {} {} -> {}", id, head.peer, head.method, head.target.substr(0, 128), answer->status);
     for (auto& header : common_headers(head, std::move(id))) answer->headers.push_back(std::move(header));
     return answer;
   }
@@ -261,7 +260,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     call->quiet = route.access != Access::keyed;
     if (path.starts_with("/v1/messages")) call->protocol = Protocol::anthropic;
     switch (route.endpoint) {
-      case Endpoint::root: return call->send(front_page(call->request));
+      case Endpoint::root: return call->send({200, {{"Content-Type", "text/plain; charset=utf-8"}}, front_page()});
       case Endpoint::live: return send_health(*call, false);
       case Endpoint::ping:
       case Endpoint::health: return send_health(*call, true);
@@ -290,17 +289,13 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     body.ok() ? call.send_json(std::move(body).value()) : call.send(body.error());
   }
 
-  /// The page to chat with for browsers; a few lines for everybody else.
-  HttpResponse front_page(const HttpRequest& request) const {
-    const bool chats = options().output == OutputKind::tokens;
-    if (chats && options().web_page && wants_page(request)) return page_response(request);
-    const std::string text = fmt::format(
+  std::string front_page() const {
+    return fmt::format(
         "Quern {} serves {}.\nAPI: /v1/models {} /tokenize /detokenize\nOperations: /health /metrics /version\n",
         options().version, options().model_names.front(),
-        chats                                    ? "/v1/chat/completions /v1/completions /v1/messages"
+        options().output == OutputKind::tokens   ? "/v1/chat/completions /v1/completions /v1/messages"
         : options().output == OutputKind::pooled ? "/v1/embeddings /v1/score /v1/rerank"
                                                  : "/v1/score /v1/rerank");
-    return {200, {{"Content-Type", "text/plain; charset=utf-8"}, {"Vary", "Accept"}}, text};
   }
 
   /// Seconds without progress while there is work.
@@ -376,7 +371,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   static void name_unknown_fields(Call& call, const std::vector<std::string>& unknown) {
     if (unknown.empty()) return;
     const std::string names = header_list(unknown);
-    log_request(LogLevel::warning, call.id, fmt::format("unknown fields are ignored: {}", names));
+    log_warning("{} unknown fields are ignored: {}", call.id, names);
     call.add_header("X-Unknown-Fields", names);
   }
 

@@ -14,8 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const quern::StoredTensor& tensor : gguf->tensors()) {
     if (!tensor.bytes.empty())
       sum += static_cast<unsigned>(tensor.bytes.front()) + static_cast<unsigned>(tensor.bytes.back());
-    sum +=
-        static_cast<unsigned>(quern::hugging_face_name(tensor.name, *quern::find_gguf_architecture("gemma3")).size());
+    sum += static_cast<unsigned>(quern::hugging_face_name(tensor.name, *quern::find_gguf_architecture("gemma3")).size());
   }
   const auto config = quern::gguf_config(*gguf);
   const auto generation = quern::gguf_generation_config(*gguf, 100);

@@ -1,0 +1,16 @@
+#include "ops/short_conv.h"
+
+namespace quern {
+
+Tensor short_conv(Exec& exec, Tensor x, const ShortConvWeights& weights, const RowState& state,
+                  const Segments& segments) {
+  const int32_t taps = weights.taps.dims[0];
+  CHECK(x.rank == 2 && x.dtype == exec.activations && x.dims[1] % conv_channel_step == 0);
+  CHECK(weights.taps.rank == 2 && weights.taps.dims[1] == x.dims[1] && taps >= min_conv_taps && taps <= max_conv_taps);
+  CHECK(!weights.bias || weights.bias.dims[0] == x.dims[1]);
+  const Tensor y = exec.arena.tensor(exec.activations, x.dims[0], x.dims[1]);
+  kernels::short_conv(exec, y, x, weights, state, segments);
+  return y;
+}
+
+}  // namespace quern
