@@ -71,6 +71,18 @@ size_t gguf_element_size(GgufType type) {
   }
 }
 
+Status Gguf::add_tensors(Gguf&& part) {
+  for (StoredTensor& tensor : part.tensors_) {
+    if (by_name_.contains(tensor.name)) {
+      return Error{fmt::format("{}: tensor {} is in another part too", part.path_, quoted(tensor.name))};
+    }
+    tensors_.push_back(std::move(tensor));
+  }
+  by_name_.clear();  // names may have moved
+  for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
+  return {};
+}
+
 const StoredTensor* Gguf::find_tensor(std::string_view name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &tensors_[found->second];

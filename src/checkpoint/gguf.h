@@ -42,6 +42,8 @@ class Gguf {
   /// With the file's own names, in the file's order; shapes outermost first.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find_tensor(std::string_view name) const;
+  /// Takes over the tensors of another part of the same model; refuses names that are there already.
+  Status add_tensors(Gguf&& part);
 
   bool has(std::string_view key) const { return values_.contains(key); }
   /// Values by type: nothing when the key is absent, an error that names the key when its type is another one.

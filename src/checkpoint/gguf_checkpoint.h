@@ -14,6 +14,7 @@
 
 namespace quern {
 
+/// Of a model in parts, any of them.
 Result<std::unique_ptr<Checkpoint>> open_gguf(MappedFile file);
 
 /// The metadata as the keys of config.json; refuses architectures that are not known, and impossible sizes.

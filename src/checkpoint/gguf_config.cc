@@ -10,19 +10,11 @@
 namespace quern {
 namespace {
 
-/// Parts of models and whole models that were cut up.
+/// Files that are no whole models.
 Status refuse_other_kinds(const Gguf& gguf) {
   ASSIGN_OR_RETURN(const auto type, gguf.string("general.type"));
   if (type && *type != "model") {
     return gguf.refuse("general.type", fmt::format("is {}, expected a model", quoted(*type)));
-  }
-  ASSIGN_OR_RETURN(const auto parts, gguf.integer("split.count"));
-  ASSIGN_OR_RETURN(const auto number, gguf.integer("split.no"));
-  if (parts && (*parts < 0 || *parts > 1)) {
-    return gguf.refuse("split.count",
-                       fmt::format("says that this is part {} of {}; join the parts first (llama-gguf-split "
-                                   "--merge)",
-                                   number.value_or(0) + 1, *parts));
   }
   return {};
 }

@@ -6,30 +6,12 @@
 #include <limits>
 
 #include "checkpoint/gguf.h"
+#include "checkpoint/gguf_types.h"
 #include "checkpoint/wording.h"
 #include "formats/words.h"
 
 namespace quern {
 namespace {
-
-struct TensorType {
-  uint32_t id;
-  std::string_view name;
-  int64_t block_values;
-  int64_t block_bytes;
-};
-/// All types whose size is known, loadable or not: a file may hold tensors that a model does not need.
-constexpr TensorType tensor_types[] = {
-    {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},      {3, "Q4_1", 32, 20},
-    {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},      {8, "Q8_0", 32, 34},      {9, "Q8_1", 32, 36},
-    {10, "Q2_K", 256, 84},    {11, "Q3_K", 256, 110},   {12, "Q4_K", 256, 144},   {13, "Q5_K", 256, 176},
-    {14, "Q6_K", 256, 210},   {15, "Q8_K", 256, 292},   {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
-    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50},   {20, "IQ4_NL", 32, 18},   {21, "IQ3_S", 256, 110},
-    {22, "IQ2_S", 256, 82},   {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},         {25, "I16", 1, 2},
-    {26, "I32", 1, 4},        {27, "I64", 1, 8},        {28, "F64", 1, 8},        {29, "IQ1_M", 256, 56},
-    {30, "BF16", 1, 2},       {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17},
-    {40, "NVFP4", 64, 36},    {41, "Q1_0", 128, 18},
-};
 
 constexpr uint64_t longest_key = 65535;
 constexpr uint64_t longest_tensor_name = 63;
@@ -221,9 +203,8 @@ Status GgufReader::read_dims(StoredTensor& tensor) {
 /// Reads the type; the size of all the tensor's blocks.
 Result<uint64_t> GgufReader::tensor_bytes(StoredTensor& tensor) {
   ASSIGN_OR_RETURN(const uint32_t id, read_u32("a tensor's type"));
-  const auto* type = std::find_if(std::begin(tensor_types), std::end(tensor_types),
-                                  [&](const TensorType& known) { return known.id == id; });
-  if (type == std::end(tensor_types)) return refuse_tensor(tensor.name, fmt::format("has the unknown type {}", id));
+  const GgufTensorType* const type = find_gguf_type(id);
+  if (type == nullptr) return refuse_tensor(tensor.name, unknown_gguf_type(id));
   tensor.type = type->name;
   const int64_t cols = tensor.shape.back();
   if (cols % type->block_values != 0) {

@@ -11,6 +11,7 @@
 namespace quern {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::gguf_string;
 using testing::GgufWriter;
@@ -241,10 +242,18 @@ TEST(Gguf, TensorShapesThatLie) {
 }
 
 TEST(Gguf, TensorTypesThatAreUnknown) {
-  for (const uint32_t type : {4U, 5U, 31U, 255U, 0xFFFFFFFFU}) {
+  const std::pair<uint32_t, const char*> types[] = {
+      {43, "has the unknown type 43"},
+      {4, "has type Q4_2 (4), which GGUF no longer has"},
+      {31, "has type Q4_0_4_4 (31), which GGUF no longer has"},
+      {139, "has type IQ4_K (139), which only ik_llama.cpp has"},
+      {99, "has type 99, which only ik_llama.cpp has"},
+      {255, "has type 255 (with interleaved rows), which only ik_llama.cpp has"},
+      {0xFFFFFFFF, "which only ik_llama.cpp has"},
+  };
+  for (const auto& [type, message] : types) {
     EXPECT_THAT(refusal(GgufWriter().tensor("odd", {32}, type, std::string(64, 'x')).bytes()),
-                HasSubstr(R"(tensor "odd" has the unknown type)"))
-        << type;
+                AllOf(HasSubstr(R"(tensor "odd")"), HasSubstr(message)));
   }
 }
 
