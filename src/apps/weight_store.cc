@@ -51,9 +51,10 @@ std::vector<float> decode_row(const Scheme& scheme, const std::byte* stored, int
     std::vector<std::byte> scales(static_cast<size_t>(groups * Format::scale_bytes));
     scheme.convert_row(stored, cols, data.data(), scales.data());
     for (int64_t g = 0; g < groups; ++g) {
-      const auto words = Format::load_scales(scales.data() + g * Format::scale_bytes);
+      const std::byte* const group_data = data.data() + g * Format::data_bytes;
+      const std::byte* const group_scales = scales.data() + g * Format::scale_bytes;
       for (int i = 0; i < Format::group / 8; ++i) {
-        const Eight eight = Format::decode8(Format::load8(data.data() + g * Format::data_bytes, i), words, i);
+        const Eight eight = Format::decode8(Format::load8(group_data, i), Format::load_scales(group_scales, i), i);
         out.insert(out.end(), std::begin(eight.v), std::end(eight.v));
       }
     }
@@ -293,7 +294,7 @@ std::byte* WeightStore::take(int64_t bytes) {
 Status WeightStore::check_all_used(int layers, std::string_view architecture) const {
   for (const Packing& packing : packings_) {
     if (!packing.has_row_scales() || packing.row_scales != nullptr) continue;
-    return Error{fmt::format("{}: tensor \"{}\" is of 8-bit floats, which only linear layers may have",
+    return Error{fmt::format("{}: tensor \"{}\" has scales beside it, which only linear layers may have",
                              checkpoint_.path(), packing.tensor->name)};
   }
   for (const StoredTensor& tensor : checkpoint_.tensors()) {

@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
 
+#include "checkpoint/testing.h"
 #include "formats/half.h"
+#include "ops/rows.h"
 #include "ops/test_device.h"
 
 namespace quern {
@@ -81,6 +84,16 @@ class Store {
       : memory_(4 << 20), store_(checkpoint, DeviceKind::cpu, aligned(), quantize) {}
 
   WeightStore& weights() { return store_; }
+  /// A row of a packed weight.
+  std::vector<float> row(const Weight& weight, int32_t id) {
+    const auto device = make_device(DeviceKind::cpu, {.threads = 1}).value();
+    store_.fill(*device, 1, nullptr);
+    TestDevice place(1);
+    Exec exec = place.exec();
+    const Tensor ids = Tensor::dense(reinterpret_cast<std::byte*>(&id), Dtype::i32, 1);
+    const Tensor y = embed(exec, weight, ids, 1.0F);
+    return {y.as<float>(), y.as<float>() + weight.cols};
+  }
   /// x W^T for one token.
   std::vector<float> multiply(const Matrix& matrix, std::vector<float> x) {
     const auto device = make_device(DeviceKind::cpu, {.threads = 1}).value();
@@ -166,6 +179,66 @@ TEST(WeightStore, MultipliesBlocksWithTheirScales) {
     const double want = product(values, x, row, [&](int r, int k) { return scales[r / 128][k / 128]; });
     ASSERT_NEAR(y[static_cast<size_t>(row)], want, 0.02) << row;
   }
+}
+
+TEST(WeightStore, MultipliesNvfp4WithTheScaleBesideIt) {
+  const std::vector<testing::QuantCase> cases = testing::quant_cases(QUERN_SOURCE_DIR);
+  const auto nvfp4 = std::find_if(cases.begin(), cases.end(), [](const auto& one) { return one.type == "NVFP4"; });
+  TensorsInMemory checkpoint;
+  checkpoint.add("model.layers.0.mlp.experts.up_proj.weight", "NVFP4", {2, 1, cols}, nvfp4->stored);
+  checkpoint.add_floats("model.layers.0.mlp.experts.up_proj.scale", {2}, {2.0F, 0.125F});
+  checkpoint.add(layer + "q_proj.weight", "NVFP4", {2, cols}, nvfp4->stored);
+  checkpoint.add_floats(layer + "q_proj.scale", {1}, {0.5F});
+  checkpoint.add(layer + "k_proj.weight", "NVFP4", {2, cols}, nvfp4->stored);
+  Store store(checkpoint);
+  const std::vector<float> x = random_values(cols, 4);
+  WeightStore& weights = store.weights();
+
+  Matrix matrix = weights.matrix({{layer + "q_proj", 2}, {layer + "k_proj", 2}}, cols, false).value();
+  const WeightSlice second{"model.layers.0.mlp.experts.up_proj.weight", {2, 1, cols}, 1, 1, cols};
+  matrix.parts[matrix.count++] = weights.slice(second).value();
+  matrix.rows += 1;
+  matrix.scale = weights.scales({matrix.parts, 3});
+  const std::vector<float> y = store.multiply(matrix, x);
+
+  EXPECT_TRUE(weights.check_all_used(1, "Fake").ok());
+  const double scales[] = {0.5, 0.5, 1.0, 1.0, 0.125};
+  const int rows[] = {0, 1, 0, 1, 1};
+  for (size_t i = 0; i < 5; ++i) {
+    const double want = product(nvfp4->floats, x, rows[i], [&](int, int) { return scales[i]; });
+    ASSERT_NEAR(y[i], want, 0.5) << i;
+  }
+}
+
+// Whatever a type is packed as, its rows come out as the gguf package says, bit by bit.
+TEST(WeightStore, PacksEveryStoredTypeWithoutLoss) {
+  at_every_isa([] {
+    for (const testing::QuantCase& one : testing::quant_cases(QUERN_SOURCE_DIR)) {
+      const auto values = static_cast<int>(one.floats.size());
+      TensorsInMemory checkpoint;
+      std::vector<std::byte> stored;
+      for (int row = 0; row < 3; ++row) stored.insert(stored.end(), one.stored.begin(), one.stored.end());
+      checkpoint.add("table", one.type, {3, values}, stored);
+      Store store(checkpoint);
+      const Weight weight = store.weights().weight("table", 3, values).value();
+
+      const std::vector<float> row = store.row(weight, 2);
+
+      ASSERT_EQ(std::memcmp(row.data(), one.floats.data(), row.size() * sizeof(float)), 0) << one.type;
+    }
+  });
+}
+
+TEST(WeightStore, RefusesScalesThatDoNotFitNvfp4) {
+  TensorsInMemory checkpoint;
+  checkpoint.add(layer + "q_proj.weight", "NVFP4", {2, 64}, std::vector<std::byte>(72));
+  checkpoint.add_floats(layer + "q_proj.scale", {2}, {1.0F, 1.0F});
+  Store store(checkpoint);
+
+  const auto matrix = store.weights().matrix({{layer + "q_proj", 2}}, 64, false);
+
+  ASSERT_FALSE(matrix.ok());
+  EXPECT_THAT(matrix.error().message, HasSubstr("which a scale of [2] of F32 does not fit"));
 }
 
 TEST(WeightStore, QuantizesLinearLayersButNotRouterAndOutput) {

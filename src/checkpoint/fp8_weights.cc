@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "checkpoint/wording.h"
@@ -15,6 +16,12 @@ namespace quern {
 namespace {
 
 constexpr std::string_view scale_types[] = {"F32", "F16", "BF16", "F8_E8M0"};
+
+constexpr int64_t one_for_all = std::numeric_limits<int64_t>::max();  // rows that share a scale
+
+int64_t count_of(const StoredTensor& tensor) {
+  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
+}
 
 /// One number of such a type.
 float number(const StoredTensor& tensor, int64_t index) {
@@ -96,9 +103,33 @@ Status check_quantization(const Json& config, const std::string& path) {
 }
 
 Result<StoredScales> StoredScales::find(const Checkpoint& checkpoint, const StoredTensor& matrix) {
-  StoredScales found;
-  if (matrix.type != f8_type) return found;
   const std::string what = fmt::format("{}: tensor {}", checkpoint.path(), quoted(matrix.name));
+  if (matrix.type == f8_type) return of_f8(checkpoint, matrix, what);
+  if (matrix.type == "NVFP4") return of_nvfp4(checkpoint, matrix, what);
+  return StoredScales();
+}
+
+Result<StoredScales> StoredScales::of_nvfp4(const Checkpoint& checkpoint, const StoredTensor& matrix,
+                                            const std::string& what) {
+  StoredScales found;
+  constexpr std::string_view ending = ".weight";
+  if (!matrix.name.ends_with(ending)) return found;
+  found.tensor_ = checkpoint.find(matrix.name.substr(0, matrix.name.size() - ending.size()) + ".scale");
+  if (!found) return found;
+  const int64_t count = count_of(*found.tensor_);
+  const bool of_each = matrix.shape.size() == 3 && count == matrix.shape[0];
+  if (found.tensor_->type != "F32" || (count != 1 && !of_each)) {
+    return Error{fmt::format("{} is {}, which a scale of {} of {} does not fit; expected F32, one{}", what,
+                             shape_text(matrix.shape), shape_text(found.tensor_->shape), found.tensor_->type,
+                             matrix.shape.size() == 3 ? " or one for each matrix" : "")};
+  }
+  found.rows_each_ = count == 1 ? one_for_all : matrix.shape[1];
+  return found;
+}
+
+Result<StoredScales> StoredScales::of_f8(const Checkpoint& checkpoint, const StoredTensor& matrix,
+                                         const std::string& what) {
+  StoredScales found;
   if (matrix.shape.size() != 2)
     return Error{fmt::format("{} is {} of {}, not a matrix", what, shape_text(matrix.shape), f8_type)};
   for (const char* ending : {"_scale", "_scale_inv"}) {
@@ -111,15 +142,17 @@ Result<StoredScales> StoredScales::find(const Checkpoint& checkpoint, const Stor
   }
   const int64_t rows = matrix.shape[0];
   const auto blocks_of = [](int64_t size) { return (size + block - 1) / block; };
-  const int64_t count = std::accumulate(scales.shape.begin(), scales.shape.end(), int64_t{1}, std::multiplies<>());
+  const int64_t count = count_of(scales);
   const bool in_blocks = scales.shape.size() == 2 && scales.shape[0] == blocks_of(rows) &&
                          scales.shape[1] == blocks_of(matrix.shape[1]) && matrix.shape[1] % block == 0;
   if (count == rows && !scales.shape.empty() && scales.shape[0] == rows) {
-    found.rows_ = rows;
+    found.rows_each_ = 1;
   } else if (in_blocks && (count > 1 || scales.name.ends_with("_inv"))) {
-    found.rows_ = rows;
+    found.rows_each_ = block;
     found.blocks_ = scales.shape[1];
-  } else if (count != 1) {
+  } else if (count == 1) {
+    found.rows_each_ = one_for_all;
+  } else {
     return Error{
         fmt::format("{} is {}, which scales of {} do not fit; known are one number, one for each row, and one "
                     "for each block of 128 x 128",
@@ -129,8 +162,8 @@ Result<StoredScales> StoredScales::find(const Checkpoint& checkpoint, const Stor
 }
 
 float StoredScales::at(int64_t row, int64_t block_column) const {
-  if (in_blocks()) return number(*tensor_, row / block * blocks_ + block_column);
-  return number(*tensor_, rows_ > 0 ? row : 0);
+  const int64_t scale = row / rows_each_;
+  return number(*tensor_, in_blocks() ? scale * blocks_ + block_column : scale);
 }
 
 }  // namespace quern

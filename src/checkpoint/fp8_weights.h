@@ -1,5 +1,5 @@
-// How checkpoints of Hugging Face spell 8-bit floats: which configurations are known, and the scales beside a matrix.
-// Any thread.
+// Floats of 8 bits and less: which configurations of Hugging Face's checkpoints are known, and the scales beside a
+// matrix. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,31 @@ inline constexpr std::string_view f8_type = "F8_E4M3";
 /// Whether weights quantized as config.json says can be read; which modules are is seen by the tensors that are there.
 Status check_quantization(const Json& config, const std::string& path);
 
-/// What the values of a stored 8-bit matrix are multiplied with, named X.weight_scale or X.weight_scale_inv beside
-/// X.weight: one number, one for each row, or one for each block of 128 x 128.
+/// What the values of a stored matrix are multiplied with. Of 8-bit floats, named X.weight_scale or X.weight_scale_inv
+/// beside X.weight: one number, one for each row, or one for each block of 128 x 128. Of NVFP4, named X.scale, if it is
+/// there: one number, or of stacked matrices one for each.
 class StoredScales {
  public:
   static constexpr int64_t block = 128;
 
-  /// None for a matrix of another type. `shape` is what the matrix has.
+  /// None for a matrix of another type.
   static Result<StoredScales> find(const Checkpoint& checkpoint, const StoredTensor& matrix);
 
   explicit operator bool() const { return tensor_ != nullptr; }
   const StoredTensor* tensor() const { return tensor_; }
   bool in_blocks() const { return blocks_ > 0; }
-  /// Of columns [128 * block_column, ...) of a row.
+  /// Of columns [128 * block_column, ...) of a row; rows of stacked matrices are counted through.
   float at(int64_t row, int64_t block_column) const;
 
  private:
+  /// The scales that fit the matrix's type, by name; `what` names the matrix.
+  static Result<StoredScales> of_f8(const Checkpoint& checkpoint, const StoredTensor& matrix, const std::string& what);
+  static Result<StoredScales> of_nvfp4(const Checkpoint& checkpoint, const StoredTensor& matrix,
+                                       const std::string& what);
+
   const StoredTensor* tensor_ = nullptr;
-  int64_t rows_ = 0;    // that have scales of their own; 0: one for all
-  int64_t blocks_ = 0;  // in a row; 0: scales are of whole rows
+  int64_t rows_each_ = 1;  // rows that share a scale
+  int64_t blocks_ = 0;     // in a row; 0: scales are of whole rows
 };
 
 }  // namespace quern

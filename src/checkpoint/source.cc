@@ -81,11 +81,14 @@ Result<const Scheme*> check_tensor(const Checkpoint& checkpoint, const StoredTen
     return Error{fmt::format("{} is {}, expected {}", what, shape_text(tensor.shape), shape_text(shape))};
   }
   const Scheme* scheme = find_scheme(tensor.type);
+  if (tensor.type == "Q8_1" || tensor.type == "Q8_K") {
+    return Error{fmt::format("{} has type {}, which is for activations; no weight can have it", what, tensor.type)};
+  }
   if (scheme == nullptr) {
     return Error{
         fmt::format("{} has type {}, which is not supported (known: {})", what, tensor.type, list_text(known_types()))};
   }
-  const int group = format_info(scheme->format).group;
+  const int64_t group = std::max<int64_t>(format_info(scheme->format).group, scheme->block_values);
   if (shape.size() >= 2 && shape.back() % group != 0) {
     return Error{fmt::format("{} has rows of {} values, expected a multiple of {}", what, shape.back(), group)};
   }

@@ -13,6 +13,9 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/check.h"
+#include "base/file.h"
+
 namespace quern::testing {
 
 template <typename T>
@@ -100,6 +103,38 @@ inline std::string safetensors(std::string_view header, std::string_view data, s
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+/// Blocks of a stored type, and what the `gguf` package makes of them (tools/make_quant_cases.py).
+struct QuantCase {
+  std::string type;
+  int64_t block_values = 0, block_bytes = 0;
+  std::vector<std::byte> stored;
+  std::vector<float> floats;
+};
+
+inline std::vector<QuantCase> quant_cases(const std::string& source_dir) {
+  struct Header {
+    char type[16];
+    uint32_t block_values, block_bytes, blocks;
+  };
+  const std::string file = read_file(source_dir + "/src/checkpoint/testdata/quant_cases.bin").value();
+  std::vector<QuantCase> cases;
+  for (size_t at = 0; at < file.size();) {
+    Header header;
+    std::memcpy(&header, file.data() + at, sizeof header);
+    at += sizeof header;
+    QuantCase one{std::string(header.type, strnlen(header.type, sizeof header.type)), header.block_values,
+                  header.block_bytes, std::vector<std::byte>(size_t{header.block_bytes} * header.blocks),
+                  std::vector<float>(size_t{header.block_values} * header.blocks)};
+    CHECK(at + one.stored.size() + 4 * one.floats.size() <= file.size());
+    std::memcpy(one.stored.data(), file.data() + at, one.stored.size());
+    at += one.stored.size();
+    std::memcpy(one.floats.data(), file.data() + at, 4 * one.floats.size());
+    at += 4 * one.floats.size();
+    cases.push_back(std::move(one));
+  }
+  return cases;
 }
 
 /// A directory of its own, gone with the object.

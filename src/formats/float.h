@@ -24,7 +24,7 @@ struct F32 {
     for (int j = 0; j < 8; ++j) words.v[j] = load_u32(data + 32 * i + 4 * j);
     return words;
   }
-  static constexpr Words<0> load_scales(const std::byte* /*scales*/) { return {}; }
+  static constexpr Words<0> load_scales(const std::byte* /*scales*/, int /*i*/) { return {}; }
 
   static constexpr Eight decode8(Words<8> words, Words<0> /*scales*/, int /*i*/) {
     Eight out;
@@ -51,7 +51,7 @@ struct Float16 {
     for (int j = 0; j < 4; ++j) words.v[j] = load_u32(data + 16 * i + 4 * j);
     return words;
   }
-  static constexpr Words<0> load_scales(const std::byte* /*scales*/) { return {}; }
+  static constexpr Words<0> load_scales(const std::byte* /*scales*/, int /*i*/) { return {}; }
 
   static constexpr Eight decode8(Words<4> words, Words<0> /*scales*/, int /*i*/) {
     Eight out;

@@ -26,7 +26,7 @@ struct F8 {
   static constexpr Words<2> load8(const std::byte* data, int i) {
     return {{load_u32(data + 8 * i), load_u32(data + 8 * i + 4)}};
   }
-  static constexpr Words<0> load_scales(const std::byte* /*scales*/) { return {}; }
+  static constexpr Words<0> load_scales(const std::byte* /*scales*/, int /*i*/) { return {}; }
 
   static constexpr Eight decode8(Words<2> words, Words<0> /*scales*/, int /*i*/) {
     Eight out;
@@ -49,7 +49,7 @@ struct F8_Block {
   static constexpr float error = 0.036F;  // largest error of encode, in parts of the group's largest magnitude
 
   static constexpr Words<2> load8(const std::byte* data, int i) { return F8::load8(data, i); }
-  static constexpr Words<1> load_scales(const std::byte* scales) { return {{load_u32(scales)}}; }
+  static constexpr Words<1> load_scales(const std::byte* scales, int /*i*/) { return {{load_u32(scales)}}; }
 
   static constexpr Eight decode8(Words<2> words, Words<1> scales, int /*i*/) {
     Eight out = F8::decode8(words, {}, 0);

@@ -1,15 +1,23 @@
 // The list of all formats: the one place besides its own header that a new format adds a line to.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "base/check.h"
 #include "formats/float.h"
+#include "formats/fp4.h"
 #include "formats/fp8.h"
+#include "formats/iq.h"
+#include "formats/q2_0.h"
+#include "formats/q2_k.h"
+#include "formats/q3_k.h"
 #include "formats/q4_0.h"
 #include "formats/q4_1.h"
 #include "formats/q4_k.h"
 #include "formats/q5_0.h"
+#include "formats/q5_1.h"
+#include "formats/q5_k.h"
 #include "formats/q6_k.h"
 #include "formats/q8_0.h"
 #include "formats/weight.h"
@@ -18,7 +26,14 @@ namespace quern {
 
 template <typename... Formats>
 struct FormatList {};
-using AllFormats = FormatList<F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, F8, F8_Block>;
+using AllFormats = FormatList<F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, F8, F8_Block, Q5_1, Q2_0, Q2_K, Q3_K,
+                              Q5_K, IQ4_NL, IQ4_XS, IQ3_XXS, IQ3_S, IQ2, IQ1, MXFP4, NVFP4>;
+
+template <typename... Formats>
+constexpr std::array<FormatId, sizeof...(Formats)> ids_of(FormatList<Formats...> /*list*/) {
+  return {Formats::id...};
+}
+inline constexpr auto all_format_ids = ids_of(AllFormats{});
 
 /// Calls visit(Format{}) for every format.
 template <typename Visit>

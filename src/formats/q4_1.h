@@ -21,7 +21,7 @@ struct Q4_1 {
   static constexpr float error = 0.069F;  // largest error of encode, in parts of the group's largest magnitude
 
   static constexpr Words<1> load8(const std::byte* data, int i) { return {{load_u32(data + 4 * i)}}; }
-  static constexpr Words<1> load_scales(const std::byte* scales) { return {{load_u32(scales)}}; }
+  static constexpr Words<1> load_scales(const std::byte* scales, int /*i*/) { return {{load_u32(scales)}}; }
 
   /// Values 8i .. 8i+7 of a group.
   static constexpr Eight decode8(Words<1> words, Words<1> scales, int /*i*/) {

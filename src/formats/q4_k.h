@@ -2,7 +2,6 @@
 // value = (d * scale) * q - (dmin * minimum)
 #pragma once
 
-#include <algorithm>
 #include <string_view>
 
 #include "formats/half.h"
@@ -22,7 +21,7 @@ struct Q4_K {
   static constexpr float error = 0.1F;  // largest error of encode, in parts of the group's largest magnitude
 
   static constexpr Words<1> load8(const std::byte* data, int i) { return {{load_u32(data + 4 * i)}}; }
-  static constexpr Words<5> load_scales(const std::byte* scales) {
+  static constexpr Words<5> load_scales(const std::byte* scales, int /*i*/) {
     Words<5> words;
     for (int j = 0; j < 5; ++j) words.v[j] = load_u32(scales + 4 * j);
     return words;
@@ -42,24 +41,13 @@ struct Q4_K {
   }
 
   static void encode(const float* x, std::byte* data, std::byte* scales) {
-    float steps[8];
-    float lows[8];
+    const BlockScales<8> found(x, 15, 63);
+    store_u16(scales, f32_to_f16(found.d));
+    store_u16(scales + 2, f32_to_f16(found.dmin));
     for (int block = 0; block < 8; ++block) {
-      const auto [low, high] = std::minmax_element(x + 32 * block, x + 32 * (block + 1));
-      lows[block] = std::max(0.0F, -*low);
-      steps[block] = (std::max(*high, 0.0F) + lows[block]) / 15.0F;
-    }
-    const float d = through_f16(*std::max_element(steps, steps + 8) / 63.0F);
-    const float dmin = through_f16(*std::max_element(lows, lows + 8) / 63.0F);
-    store_u16(scales, f32_to_f16(d));
-    store_u16(scales + 2, f32_to_f16(dmin));
-    for (int block = 0; block < 8; ++block) {
-      const uint32_t scale = level(steps[block], d, 0, 63);
-      const uint32_t minimum = level(lows[block], dmin, 0, 63);
-      scales[4 + block] = static_cast<std::byte>(scale);
-      scales[12 + block] = static_cast<std::byte>(minimum);
-      encode_block(x + 32 * block, d * static_cast<float>(scale), dmin * static_cast<float>(minimum),
-                   data + 16 * block);
+      scales[4 + block] = static_cast<std::byte>(found.scales[block]);
+      scales[12 + block] = static_cast<std::byte>(found.minima[block]);
+      encode_block(x + 32 * block, found.step(block), found.low(block), data + 16 * block);
     }
   }
 

@@ -26,7 +26,7 @@ struct Q6_K {
   static constexpr Words<2> load8(const std::byte* data, int i) {
     return {{load_u32(data + 4 * i), load_u16(data + 128 + 2 * i)}};
   }
-  static constexpr Words<5> load_scales(const std::byte* scales) {
+  static constexpr Words<5> load_scales(const std::byte* scales, int /*i*/) {
     Words<5> words;
     for (int j = 0; j < 5; ++j) words.v[j] = load_u32(scales + 4 * j);
     return words;

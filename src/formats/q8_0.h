@@ -22,7 +22,7 @@ struct Q8_0 {
   static constexpr Words<2> load8(const std::byte* data, int i) {
     return {{load_u32(data + 8 * i), load_u32(data + 8 * i + 4)}};
   }
-  static constexpr Words<1> load_scales(const std::byte* scales) { return {{load_u16(scales)}}; }
+  static constexpr Words<1> load_scales(const std::byte* scales, int /*i*/) { return {{load_u16(scales)}}; }
 
   /// Values 8i .. 8i+7 of a group.
   static constexpr Eight decode8(Words<2> words, Words<1> scales, int /*i*/) {

@@ -1,6 +1,7 @@
 // What the formats' encode functions share. Host only.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -8,13 +9,17 @@
 
 namespace quern {
 
-/// The value of largest magnitude, with its sign.
+/// The value of largest magnitude, with its sign. By its place: clang 19 vectorizes a loop that keeps the value
+/// wrongly.
 inline float extreme(const float* x, int count) {
-  float best = 0.0F;
+  int best = -1;
+  float magnitude = 0.0F;
   for (int j = 0; j < count; ++j) {
-    if (std::fabs(x[j]) > std::fabs(best)) best = x[j];
+    if (!(std::fabs(x[j]) > magnitude)) continue;
+    magnitude = std::fabs(x[j]);
+    best = j;
   }
-  return best;
+  return best < 0 ? 0.0F : x[best];
 }
 
 /// x / step + offset, rounded to nearest and kept in [0, top]; `offset` when there is no step.
@@ -26,5 +31,34 @@ inline uint32_t level(float x, float step, int offset, int top) {
 
 /// What is left of a value after a stay in float16.
 inline float through_f16(float value) { return f16_to_f32(f32_to_f16(value)); }
+
+/// Scales and minima of the blocks of 256 values, in units of two float16.
+template <int Blocks>
+struct BlockScales {
+  float d = 0.0F;
+  float dmin = 0.0F;
+  uint32_t scales[Blocks];
+  uint32_t minima[Blocks];
+
+  /// For codes in [0, top], scales and minima in [0, largest].
+  BlockScales(const float* x, int top, int largest) {
+    constexpr int size = 256 / Blocks;
+    float steps[Blocks];
+    float lows[Blocks];
+    for (int b = 0; b < Blocks; ++b) {
+      const auto [low, high] = std::minmax_element(x + size * b, x + size * (b + 1));
+      lows[b] = std::max(0.0F, -*low);
+      steps[b] = (std::max(*high, 0.0F) + lows[b]) / static_cast<float>(top);
+    }
+    d = through_f16(*std::max_element(steps, steps + Blocks) / static_cast<float>(largest));
+    dmin = through_f16(*std::max_element(lows, lows + Blocks) / static_cast<float>(largest));
+    for (int b = 0; b < Blocks; ++b) {
+      scales[b] = level(steps[b], d, 0, largest);
+      minima[b] = level(lows[b], dmin, 0, largest);
+    }
+  }
+  float step(int block) const { return d * static_cast<float>(scales[block]); }
+  float low(int block) const { return dmin * static_cast<float>(minima[block]); }
+};
 
 }  // namespace quern

@@ -7,7 +7,32 @@
 namespace quern {
 
 /// One per header of this folder; formats/list.h maps it to the format's struct.
-enum class FormatId : uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q8_0, q4_k, q6_k, f8, f8_block };
+enum class FormatId : uint8_t {
+  f32,
+  f16,
+  bf16,
+  q4_0,
+  q4_1,
+  q5_0,
+  q8_0,
+  q4_k,
+  q6_k,
+  f8,
+  f8_block,
+  q5_1,
+  q2_0,
+  q2_k,
+  q3_k,
+  q5_k,
+  iq4_nl,
+  iq4_xs,
+  iq3_xxs,
+  iq3_s,
+  iq2,
+  iq1,
+  mxfp4,
+  nvfp4,
+};
 
 /// How the two planes of a weight lie in memory.
 enum class Layout : uint8_t {

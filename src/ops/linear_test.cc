@@ -16,10 +16,6 @@ using testing::random_weight;
 using testing::RandomWeight;
 using testing::view;
 
-constexpr FormatId all_formats[] = {FormatId::f32,  FormatId::f16,  FormatId::bf16,    FormatId::q4_0,
-                                    FormatId::q4_1, FormatId::q5_0, FormatId::q8_0,    FormatId::q4_k,
-                                    FormatId::q6_k, FormatId::f8,   FormatId::f8_block};
-
 Matrix matrix_of(std::initializer_list<const RandomWeight*> parts) {
   Matrix matrix;
   for (const RandomWeight* part : parts) {
@@ -153,7 +149,7 @@ TEST_P(EveryFormat, GivesATokenTheSameBitsInEveryBatch) {
 std::string format_title(const ::testing::TestParamInfo<FormatId>& info) {
   return std::string(format_info(info.param).name);
 }
-INSTANTIATE_TEST_SUITE_P(Linear, EveryFormat, ::testing::ValuesIn(all_formats), format_title);
+INSTANTIATE_TEST_SUITE_P(Linear, EveryFormat, ::testing::ValuesIn(all_format_ids), format_title);
 
 TEST(Linear, StacksPartsOfSeveralFormatsAndAddsTheBias) {
   at_every_level([] {

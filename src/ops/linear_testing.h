@@ -36,7 +36,7 @@ void fill_rows(RandomWeight& out, std::mt19937& random) {
     std::byte* scales = out.scales.data() + group * Format::scale_bytes;
     Format::encode(values, data, scales);
     for (int i = 0; i < Format::group / 8; ++i) {
-      const Eight eight = Format::decode8(Format::load8(data, i), Format::load_scales(scales), i);
+      const Eight eight = Format::decode8(Format::load8(data, i), Format::load_scales(scales, i), i);
       std::memcpy(values + 8 * i, eight.v, sizeof eight.v);
     }
   }

@@ -90,9 +90,7 @@ TEST_F(MoeGpu, MultipliesEveryFormatAndType) {
   const std::vector<int32_t> counts{0, 3, 1, 0, 20, 70, 2};
   const Pairs pairs(counts, 48);
   for (const Dtype type : activation_types) {
-    for (const FormatId format :
-         {FormatId::f32, FormatId::f16, FormatId::bf16, FormatId::q4_0, FormatId::q4_1, FormatId::q5_0, FormatId::q8_0,
-          FormatId::q4_k, FormatId::q6_k, FormatId::f8, FormatId::f8_block}) {
+    for (const FormatId format : all_format_ids) {
       for (const int cols : {256, 768}) {
         SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::string(format_info(format).name));
         const Experts experts(format, 7, 40, cols, cols == 256);
@@ -137,9 +135,7 @@ TEST_F(MoeGpu, GatesEveryFormatAndTypeForTheTokensOfPairs) {
   Pairs pairs(counts, 48);
   for (size_t i = 0; i < pairs.tokens.size(); ++i) pairs.tokens[i] = static_cast<int32_t>(i * 31 % 48);
   for (const Dtype type : activation_types) {
-    for (const FormatId format :
-         {FormatId::f32, FormatId::f16, FormatId::bf16, FormatId::q4_0, FormatId::q4_1, FormatId::q5_0, FormatId::q8_0,
-          FormatId::q4_k, FormatId::q6_k, FormatId::f8, FormatId::f8_block}) {
+    for (const FormatId format : all_format_ids) {
       for (const int cols : {256, 768}) {
         SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::string(format_info(format).name));
         const Experts experts(format, 7, 40, cols, cols == 256);

@@ -130,10 +130,12 @@ def test_an_unknown_architecture_lists_the_known_ones(tmp_path, command):
 
 def test_an_unsupported_type_is_named(tmp_path):
     path = tmp_path / "m.gguf"
-    path.write_bytes(llama_gguf(embedding=("token_embd.weight", (256, VOCABULARY), 10, bytes(84 * VOCABULARY)),
+    path.write_bytes(llama_gguf(embedding=("token_embd.weight", (256, VOCABULARY), 24, bytes(256 * VOCABULARY)),
                                 embedding_length=256))
     message = refused(path, "run")
-    assert "Q2_K" in message and "Q4_1" in message
+    assert "type I8" in message and "Q4_1" in message
+    path.write_bytes(llama_gguf(embedding=("token_embd.weight", (256, VOCABULARY), 139, b"")))
+    assert "IQ4_K (139), which only ik_llama.cpp has" in refused(path, "run")
     folder = directory(tmp_path / "m", {"quantization_config": {"quant_method": "awq"}})
     assert "awq" in refused(folder, "run", folder / "config.json")
 

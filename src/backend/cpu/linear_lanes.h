@@ -40,6 +40,22 @@ QUERN_INLINE Ints left_short(Ints a) {
   return reinterpret_cast<Ints>(reinterpret_cast<Shorts>(a) << Bits);
 }
 
+/// What the codes of 16 bits each stand for, all below 16, in a table whose entry for 0 is 0.
+QUERN_INLINE Ints look_up(const uint8_t (&table)[16], Ints codes) {
+#if defined(__AVX512BW__)
+  const __m512i entries = _mm512_broadcast_i32x4(load_as<__m128i>(table));
+  return reinterpret_cast<Ints>(_mm512_shuffle_epi8(entries, reinterpret_cast<__m512i>(codes)));
+#elif defined(__AVX2__)
+  const __m256i entries = _mm256_broadcastsi128_si256(load_as<__m128i>(table));
+  return reinterpret_cast<Ints>(_mm256_shuffle_epi8(entries, reinterpret_cast<__m256i>(codes)));
+#else
+  const Shorts from = reinterpret_cast<Shorts>(codes);
+  Shorts to;
+  for (int i = 0; i < 2 * lanes; ++i) to[i] = table[from[i]];
+  return reinterpret_cast<Ints>(to);
+#endif
+}
+
 /// sum + the products of the low and of the high halves of every lane
 QUERN_INLINE Ints dot(Ints sum, Ints a, Ints b) {
 #if defined(__AVX512VNNI__)
@@ -73,5 +89,11 @@ QUERN_INLINE Floats load_bf16(const void* p) { return floats_of(widen<uint16_t>(
 QUERN_INLINE Floats load_e4m3(const void* p) { return load(static_cast<const uint8_t*>(p)); }
 QUERN_INLINE Floats load_u8(const void* p) { return to_floats(widen<uint8_t>(p)); }
 QUERN_INLINE Floats load_i8(const void* p) { return to_floats(widen<int8_t>(p)); }
+QUERN_INLINE Floats load_half_of_e8m0(const void* p) {
+  const Ints bits = widen<uint8_t>(p);
+  const Ints subnormal = bits == 0 ? broadcast_int(0x00200000) : broadcast_int(0x00400000);
+  return floats_of(bits < 2 ? subnormal : (bits - 1) << 23);
+}
+QUERN_INLINE Floats load_half_of_ue4m3(const void* p) { return floats_of(widen<uint8_t>(p) << 20) * 0x1p119F; }
 
 }  // namespace quern::QUERN_ISA::panels

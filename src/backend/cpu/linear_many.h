@@ -1,8 +1,8 @@
 // The product for many tokens: a block of a panel's columns is unpacked once and used for all tokens.
 #pragma once
 
+#include "backend/cpu/linear_codes.h"
 #include "backend/cpu/linear_multiply.h"
-#include "backend/cpu/linear_panels.h"
 #include "backend/cpu/linear_tiles.h"
 
 namespace quern::QUERN_ISA::panels {
@@ -14,7 +14,7 @@ template <int Parts, bool HasMinimum>
 struct IntegerBlock {
   Ints pairs[block_records][16][2];
   Floats scales[block_records][Parts][2];
-  Floats minima[HasMinimum ? block_records : 1][2];
+  Floats minima[HasMinimum ? block_records : 1][Parts][2];
 };
 template <typename P>
 using BlockOf = IntegerBlock<P::parts, P::has_minimum>;
@@ -31,6 +31,7 @@ QUERN_INLINE void unpack_part(const std::byte* record, const typename P::Header&
     block.pairs[r][J][half] = P::zero == 0 ? weights : sub_short(weights, zero);
   });
   block.scales[r][Part][half] = P::template scale<Part>(record, header);
+  if constexpr (P::has_minimum) block.minima[r][Part][half] = P::template minimum<Part>(record, header);
 }
 
 /// Unpacks records from `at` on, which is at a header where the format has them. Returns the end. Asks for the next
@@ -47,7 +48,6 @@ const std::byte* unpack(const std::byte* at, int records, BlockOf<P>& block) {
     for (int half = 0; half < 2; ++half) {
       unpack_part<P, 0>(at, headers[half], block, r, half);
       if constexpr (P::parts == 2) unpack_part<P, 1>(at, headers[half], block, r, half);
-      if constexpr (P::has_minimum) block.minima[r][half] = P::minimum(at, headers[half]);
       at += P::record_bytes;
     }
   }
@@ -80,7 +80,7 @@ void add_tile(const IntegerBlock<Parts, HasMinimum>& block, int records, const i
           float* sum = sums + (t * 2 + p) * lanes;
           Floats value = fma(block.scales[r][part][p], to_floats(dots[p][t]) * scale, load_floats(sum));
           if constexpr (HasMinimum) {
-            if (part == Parts - 1) value = fma(block.minima[r][p], broadcast(groups[t].sum), value);
+            value = fma(block.minima[r][part][p], broadcast(part_sum<Parts>(groups[t], part)), value);
           }
           store(sum, value);
         }
@@ -116,7 +116,7 @@ void add_tile(const FloatBlock& block, int records, const float* values, float* 
 template <int Parts, bool HasMinimum>
 void add_block(const IntegerBlock<Parts, HasMinimum>& block, int first, int records, const Activations& x,
                float* sums) {
-  for_each_tile<many_tile>(x.tokens, [&]<int Tokens>(int token, std::integral_constant<int, Tokens>) {
+  for_each_tile<few_tile>(x.tokens, [&]<int Tokens>(int token, std::integral_constant<int, Tokens>) {
     const int64_t index = group_index(x, token, Tokens, first);
     add_tile<Parts, HasMinimum, Tokens>(block, records, x.values + index * record_columns, x.groups + index,
                                         sums + int64_t{token} * panel_height);

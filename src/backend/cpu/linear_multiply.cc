@@ -96,10 +96,12 @@ template <typename P>
 void multiply_panel(const Weight& part, int row, const Activations& x, const Output& out) {
   const std::byte* panel = part.data + row / panel_height * panel_bytes_of<P>(part.cols);
   const int rows = part.rows - row < panel_height ? part.rows - row : panel_height;
-  if (x.tokens <= most_few_tokens) {
-    return for_each_tile<few_tile>(x.tokens, [&]<int Tokens>(int first, std::integral_constant<int, Tokens>) {
-      multiply_tile<P, Tokens>(panel, x, first, row, rows, out);
-    });
+  if (x.tokens <= P::most_direct_tokens) {
+    return for_each_tile < P::most_direct_tokens<few_tile ? 1 : few_tile>(
+                               x.tokens,
+                               [&]<int Tokens>(int first, std::integral_constant<int, Tokens>) {
+                                 multiply_tile<P, Tokens>(panel, x, first, row, rows, out);
+                               });
   }
   alignas(64) float sums[max_block_tokens * panel_height];
   std::memset(sums, 0, sizeof(float) * static_cast<size_t>(x.tokens * panel_height));

@@ -19,6 +19,12 @@ struct ActivationGroup {
   int32_t half_sums[2] = {0, 0};  // of the values of columns 0..15 and 16..31
 };
 
+/// The sum of x in one of `Parts` parts of a group.
+template <int Parts>
+inline float part_sum(const ActivationGroup& group, int part) {
+  return Parts == 1 ? group.sum : group.scale * static_cast<float>(group.half_sums[part]);
+}
+
 /// Activations of a block of tokens as the kernels read them: tiles of some tokens, one after the other; in each
 /// [group of 32 columns][token][32], so that a tile is read straight on. Only what the formats of the matrix want is
 /// there. Columns beyond the last are 0.

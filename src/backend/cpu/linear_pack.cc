@@ -1,7 +1,7 @@
 // From rows of a format to panels (linear_panels.h).
 #include <cstring>
 
-#include "backend/cpu/linear_panels.h"
+#include "backend/cpu/linear_codes.h"
 #include "ops/linear.h"
 
 namespace quern::QUERN_ISA {
@@ -91,6 +91,69 @@ void pack(Q6_K, Lane to, Lane header, Stored from) {
     to.byte(6 * lanes_bytes + i * lanes, from.scales[2 * from.record + i]);
   }
   header.half(0, load_u16(from.scales + 16));
+}
+
+/// The codes of one record.
+template <typename Format>
+void pack_codes(Lane to, Stored from) {
+  constexpr int bits = Format::low_bits;
+  constexpr uint32_t flip = panels::stored_flip<Format>();
+  constexpr uint32_t low_flip = (flip & ((1U << bits) - 1)) * (bits == 4 ? 0x11111111U : 0x55555555U);
+  constexpr uint32_t last_flip = flip >> bits != 0 ? 0xFFFFFFFFU : 0U;
+  for (int i = 0; i < bits; ++i) {
+    to.word(i, split<bits>(load_u32(from.data + 4 * (bits * from.record + i)) ^ low_flip));
+  }
+  if constexpr (Format::has_last_bit) {
+    to.word(bits, split<1>(load_u32(from.data + Format::low_bytes + 4 * from.record) ^ last_flip));
+  }
+}
+
+/// Where the scales of a format of codes are.
+template <typename Format>
+constexpr int behind_planes = Panel<Format>::planes_bytes;
+
+void pack_scales(Q2_0, Lane to, Lane /*header*/, Stored from) { to.half(behind_planes<Q2_0>, load_u16(from.scales)); }
+
+void pack_scales(IQ4_NL, Lane to, Lane /*header*/, Stored from) {
+  to.half(behind_planes<IQ4_NL>, load_u16(from.scales));
+}
+
+void pack_scales(MXFP4, Lane to, Lane /*header*/, Stored from) { to.byte(behind_planes<MXFP4>, from.scales[0]); }
+
+void pack_scales(NVFP4, Lane to, Lane /*header*/, Stored from) {
+  for (int i = 0; i < 2; ++i) to.byte(behind_planes<NVFP4> + i * lanes, from.scales[2 * from.record + i]);
+}
+
+void pack_scales(Q5_1, Lane to, Lane /*header*/, Stored from) {
+  to.half(behind_planes<Q5_1>, load_u16(from.scales));
+  to.half(behind_planes<Q5_1> + 2 * lanes, load_u16(from.scales + 2));
+}
+
+void pack_scales(Q5_K, Lane to, Lane header, Stored from) {
+  to.byte(behind_planes<Q5_K>, from.scales[4 + from.record]);
+  to.byte(behind_planes<Q5_K> + lanes, from.scales[12 + from.record]);
+  header.half(0, load_u16(from.scales));
+  header.half(2 * lanes, load_u16(from.scales + 2));
+}
+
+void pack_scales(Q2_K, Lane to, Lane header, Stored from) {
+  for (int i = 0; i < 2; ++i) to.byte(behind_planes<Q2_K> + i * lanes, from.scales[2 * from.record + i]);
+  header.half(0, load_u16(from.scales + 16));
+  header.half(2 * lanes, load_u16(from.scales + 18));
+}
+
+/// Of formats like q3_k.
+template <typename Format>
+void pack_scales(Format, Lane to, Lane header, Stored from) {
+  constexpr int parts = Panel<Format>::parts;
+  for (int i = 0; i < parts; ++i) to.byte(behind_planes<Format> + i * lanes, from.scales[parts * from.record + i]);
+  header.half(0, load_u16(from.scales + Format::blocks));
+}
+
+template <panels::OfCodes Format>
+void pack(Format format, Lane to, Lane header, Stored from) {
+  pack_codes<Format>(to, from);
+  pack_scales(format, to, header, from);
 }
 
 /// Integer formats: every record of one row.

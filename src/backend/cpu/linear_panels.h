@@ -1,8 +1,9 @@
 // Panels: how the matrix kernels keep weights. A panel is two vectors of output rows; along the columns it is a chain
 // of records of 32 columns, so that a product reads memory straight on. A record has two halves, one for each vector of
 // rows. A half holds words of 32 bits per row: the 16-bit half h of a row's word is column 2j + h of pair j, several
-// pairs above each other, ascending from the low bits; then the scales of the rows. K-quants have a header, in two
-// halves too, before every eighth record, with the units of the scales; f8_block before every fourth.
+// pairs above each other, ascending from the low bits; then the scales of the rows. K-quants and formats like them have
+// a header, in two halves too, before every eighth record, with the units of the scales; f8_block before every fourth.
+// Formats of codes (formats/codes.h): linear_codes.h.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <type_traits>
 
 #include "backend/cpu/linear_lanes.h"
+#include "backend/cpu/linear_tiles.h"
 #include "formats/list.h"
 
 namespace quern::QUERN_ISA::panels {
@@ -45,23 +47,24 @@ struct NoHighBits {
   }
 };
 
-/// Bits [From, From + count) of every 16-bit value, moved to bit 4; `mask` says how many.
-template <int From>
-QUERN_INLINE Ints bits_to_four(Ints a, Ints mask) {
-  if constexpr (From > 4)
-    return right_short<From - 4>(a) & mask;
+/// Bits [From, From + count) of every 16-bit value, moved to bit To; `mask` says how many.
+template <int To, int From>
+QUERN_INLINE Ints move_bits(Ints a, Ints mask) {
+  if constexpr (From > To)
+    return right_short<From - To>(a) & mask;
   else
-    return left_short<4 - From>(a) & mask;
+    return left_short<To - From>(a) & mask;
 }
 
 /// What is common to formats of integers. Sizes are those of a half. `zero`: the stored value that means 0. `parts`:
-/// scales per record and row.
+/// scales, and minima where there are any, per record and row.
 struct IntegerPanel {
   static constexpr bool integers = true;
   static constexpr int header_bytes = 0;
   static constexpr int records_per_header = 1;
   static constexpr int parts = 1;
   static constexpr bool has_minimum = false;
+  static constexpr int most_direct_tokens = most_few_tokens;  // for which weights are unpacked in registers
   using Header = Nothing;
   QUERN_INLINE static Header load_header(const std::byte* /*header*/) { return {}; }
 };
@@ -93,6 +96,7 @@ struct Panel<Q4_1> : FourBitPanel {
   static constexpr int record_bytes = lanes * 20;
   static constexpr bool has_minimum = true;
 
+  template <int Part>
   QUERN_INLINE static Floats minimum(const std::byte* record, Header /*header*/) {
     return load_f16(record + 4 * lanes_bytes + 2 * lanes);
   }
@@ -107,7 +111,7 @@ struct Panel<Q5_0> : IntegerPanel {
   QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
     const Ints fifth = load_ints(record + 4 * lanes_bytes);
     const auto high = [&]<int J>(Pair<J>, Ints low)
-                          __attribute__((always_inline)) { return low | bits_to_four<J>(fifth, broadcast_short(16)); };
+                          __attribute__((always_inline)) { return low | move_bits<4, J>(fifth, broadcast_short(16)); };
     four_bit_pairs<0, 16>(record, high, use);
   }
   template <int Part>
@@ -160,6 +164,7 @@ struct Panel<Q4_K> : FourBitPanel {
   QUERN_INLINE static Floats scale(const std::byte* record, const Header& header) {
     return header.scale_unit * load_u8(record + 4 * lanes_bytes);
   }
+  template <int Part>
   QUERN_INLINE static Floats minimum(const std::byte* record, const Header& header) {
     return -header.minimum_unit * load_u8(record + 4 * lanes_bytes + lanes);
   }
@@ -181,7 +186,7 @@ struct Panel<Q6_K> : IntegerPanel {
   QUERN_INLINE static void pairs(const std::byte* record, Use&& use) {
     const Ints top = load_ints(record + (4 + Part) * lanes_bytes);
     const auto high = [&]<int J>(Pair<J>, Ints low) __attribute__((always_inline)) {
-      return low | bits_to_four<J % 8 * 2>(top, broadcast_short(48));
+      return low | move_bits<4, J % 8 * 2>(top, broadcast_short(48));
     };
     four_bit_pairs<8 * Part, 8 * Part + 8>(record, high, use);
   }
@@ -197,6 +202,7 @@ struct FloatPanel {
   static constexpr bool integers = false;
   static constexpr int header_bytes = 0;
   static constexpr int records_per_header = 1;
+  static constexpr int most_direct_tokens = most_few_tokens;
   static constexpr int record_bytes = record_columns * lanes * Bytes;
   using Header = Nothing;
   QUERN_INLINE static Header load_header(const std::byte* /*header*/) { return {}; }

@@ -1,8 +1,8 @@
 // The product of a panel with a tile of tokens: weights are unpacked in registers on their way from memory.
 #pragma once
 
+#include "backend/cpu/linear_codes.h"
 #include "backend/cpu/linear_multiply.h"
-#include "backend/cpu/linear_panels.h"
 #include "backend/cpu/linear_tiles.h"
 
 namespace quern::QUERN_ISA::panels {
@@ -47,6 +47,10 @@ QUERN_INLINE void add_part(const std::byte* record, const typename P::Header& he
   for (int t = 0; t < Tokens; ++t) {
     sums[t] = fma(scale, to_floats(dots[t]) * broadcast(groups[t].scale), sums[t]);
   }
+  if constexpr (P::has_minimum) {
+    const Floats minimum = P::template minimum<Part>(record, header);
+    for (int t = 0; t < Tokens; ++t) sums[t] = fma(minimum, broadcast(part_sum<P::parts>(groups[t], Part)), sums[t]);
+  }
 }
 
 template <typename P, int Tokens>
@@ -57,10 +61,6 @@ QUERN_INLINE void add_half_record(const std::byte* record, const typename P::Hea
   asm volatile("" : "+r"(values));
   add_part<P, 0>(record, header, values, groups, sums);
   if constexpr (P::parts == 2) add_part<P, 1>(record, header, values, groups, sums);
-  if constexpr (P::has_minimum) {
-    const Floats minimum = P::minimum(record, header);
-    for (int t = 0; t < Tokens; ++t) sums[t] = fma(minimum, broadcast(groups[t].sum), sums[t]);
-  }
 }
 
 /// Integer formats.

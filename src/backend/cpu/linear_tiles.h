@@ -7,7 +7,8 @@
 
 namespace quern::QUERN_ISA::panels {
 
-/// Up to so many tokens weights are unpacked in registers for every tile; above, blocks of them once for all tiles.
+/// Up to so many tokens weights of most formats are unpacked in registers for every tile; above, blocks of them once
+/// for all tiles.
 inline constexpr int most_few_tokens = lanes == 16 ? 64 : 16;
 inline constexpr int few_tile = 8;                     // a vector of rows times these fills the registers
 inline constexpr int many_tile = lanes == 16 ? 8 : 6;  // two vectors of rows times these do

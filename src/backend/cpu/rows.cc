@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cpu/linear_panels.h"
+#include "backend/cpu/linear_codes.h"
 #include "base/thread_pool.h"
 
 namespace quern::QUERN_ISA {
@@ -26,6 +26,10 @@ void read_part(const std::byte* record, const typename P::Header& header, int la
       out[2 * j + half] = scale * static_cast<float>(all[j][2 * lane + half] - P::zero);
     }
   }
+  if constexpr (P::has_minimum) {
+    const float minimum = P::template minimum<Part>(record, header)[lane];
+    for (int i = Part * 2 * pairs; i < (Part + 1) * 2 * pairs; ++i) out[i] += minimum;
+  }
 }
 
 template <typename P>
@@ -40,10 +44,6 @@ void read_row(const std::byte* panel, int half, int lane, int32_t cols, float* o
     const std::byte* const values = panel + half * P::record_bytes;
     read_part<P, 0>(values, header, lane, out);
     if constexpr (P::parts == 2) read_part<P, 1>(values, header, lane, out);
-    if constexpr (P::has_minimum) {
-      const float minimum = P::minimum(values, header)[lane];
-      for (int i = 0; i < record_columns; ++i) out[i] += minimum;
-    }
     panel += 2 * P::record_bytes;
   }
 }

@@ -2,7 +2,7 @@
 //   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h, limited by reading the weight
 //   many tokens                              the library, over weights made half floats a part at a time
 //                                            or, of 8-bit floats with scales of rows, over activations made such too
-//   float activations, mixed float types     plain sums
+//   float activations, mixed float types     plain sums; so are few tokens of formats of codes (formats/codes.h)
 #include "ops/linear.h"
 
 #include <algorithm>
@@ -29,12 +29,18 @@ Dtype dtype_of(FormatId format) {
   }
 }
 bool quantized(FormatId format) { return dtype_of(format) == Dtype::u8; }
+bool coded(FormatId format) {
+  bool is = false;
+  visit_format(format, [&]<typename Format>(Format) { is = is_coded<Format>; });
+  return is;
+}
 
 /// The most tokens for which our kernel is faster than the library: measured.
 int32_t most_skinny_tokens(const Matrix& matrix, const Weight& part) {
   constexpr int64_t large_bytes = int64_t{40} << 20;
   if (part.format == FormatId::f8 && matrix.scale) return 16;  // with activations of 8-bit floats
   if (part.format == FormatId::f8) return 16;                  // which the library multiplies as they are
+  if (coded(part.format)) return 8;                            // plain sums read the weight for every four tokens
   if (quantized(part.format)) return 32;
   return int64_t{part.rows} * part.cols * 2 >= large_bytes ? 0 : 4;
 }
@@ -104,6 +110,7 @@ Way way_of(const Call& call, const Weight& part) {
   const Dtype weights = dtype_of(part.format);
   if (call.x.dtype == Dtype::f32 || weights == Dtype::f32) return Way::plain;
   if (wants_library(call.queue, call.matrix, part, call.x.dims[0])) return Way::library;
+  if (coded(part.format)) return Way::plain;
   return quantized(part.format) || weights == call.x.dtype ? Way::skinny : Way::plain;
 }
 
@@ -309,7 +316,7 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
     job.x = call.x.rows(begin, job.tokens).data;
     job.y = call.y.rows(begin, job.tokens).data;
     visit_format(format, [&]<typename Format>(Format) {
-      if constexpr (std::is_same_v<Format, F32>)
+      if constexpr (std::is_same_v<Format, F32> || is_coded<Format>)
         CHECK(false);
       else
         launch_job<Format>(call, job);

@@ -73,6 +73,16 @@ void pack(const Target<Q4_K>& to, Stored from) {
                                                                          << 8);
 }
 
+void pack(const Target<Q5_K>& to, Stored from) {
+  low_bits(to, from.data + 16 * from.block);
+  for (int t = 0; t < 4; ++t) {
+    const auto high = static_cast<uint32_t>(from.data[Q5_K::low_bytes + 4 * from.block + t]);
+    to.high(t, to.row / 8, split<1>(high << (8 * to.block)));
+  }
+  to.half_scale(static_cast<uint32_t>(from.scales[4 + from.block]) | static_cast<uint32_t>(from.scales[12 + from.block])
+                                                                         << 8);
+}
+
 /// Lanes take four values of each half of the block.
 void pack(const Target<Q6_K>& to, Stored from) {
   const std::byte* const low = from.data + 16 * from.block;
@@ -107,6 +117,15 @@ void pack_rows(std::byte* packed, const Weight& rows, int32_t first_row) {
   const int64_t bytes = panel_bytes<Format>(rows.cols);
   if constexpr (is_float<Format>) {
     std::memcpy(packed + first_row * bytes, rows.data, static_cast<size_t>(rows.rows * bytes));
+  } else if constexpr (is_coded<Format>) {
+    const int64_t data_bytes = int64_t{rows.cols} / Format::group * Format::data_bytes;
+    const int64_t scale_bytes = int64_t{rows.cols} / Format::group * Format::scale_bytes;
+    for (int32_t i = 0; i < rows.rows; ++i) {
+      std::byte* const to = packed + (first_row + i) * bytes;
+      std::memset(to, 0, static_cast<size_t>(bytes));
+      std::memcpy(to, rows.data + i * data_bytes, static_cast<size_t>(data_bytes));
+      std::memcpy(to + data_bytes, rows.scales + i * scale_bytes, static_cast<size_t>(scale_bytes));
+    }
   } else if constexpr (is_f8<Format>) {
     const int64_t scale_bytes = int64_t{rows.cols} / Format::group * Format::scale_bytes;
     for (int32_t i = 0; i < rows.rows; ++i) {

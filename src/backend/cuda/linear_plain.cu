@@ -1,5 +1,5 @@
-// The product in floats: the reference on the GPU, and the way of weights whose type is neither quantized nor that of
-// the activations. A result depends on its own token only.
+// The product in floats: the reference on the GPU, and the way of formats of codes (formats/codes.h) and of floats
+// whose type is not that of the activations. A result depends on its own token only.
 #include "backend/cuda/floats.h"
 #include "backend/cuda/linear_dequantize.h"
 #include "backend/cuda/packed.cuh"
@@ -61,7 +61,7 @@ void plain_linear(const Queue& queue, Tensor y, Tensor x, const Weight& weight, 
                   static_cast<unsigned>((x.dims[0] + tile - 1) / tile));
   visit_activation(x.dtype, [&]<typename X>(X) {
     visit_format(weight.format, [&]<typename Format>(Format) {
-      if constexpr (is_float<Format> || std::is_same_v<X, float>) {
+      if constexpr (is_float<Format> || is_coded<Format> || std::is_same_v<X, float>) {
         if (y.dtype == Dtype::f32) {
           launch(queue, multiply_rows<Format, X, float>, grid, 32 * warps, 0, y.as<float>(), x.as<X>(), weight.data,
                  factors, shape);
@@ -70,7 +70,7 @@ void plain_linear(const Queue& queue, Tensor y, Tensor x, const Weight& weight, 
                  shape);
         }
       } else {
-        CHECK(false);  // quantized weights of half activations are linear_skinny.h's
+        CHECK(false);  // other quantized weights of half activations are linear_skinny.h's
       }
     });
   });

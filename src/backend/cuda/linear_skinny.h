@@ -33,7 +33,8 @@ constexpr int units_ahead(int tiles) {
 }
 
 template <typename Format>
-inline constexpr bool has_minimum = Format::id == FormatId::q4_1 || Format::id == FormatId::q4_k;
+inline constexpr bool has_minimum =
+    Format::id == FormatId::q4_1 || Format::id == FormatId::q4_k || Format::id == FormatId::q5_k;
 
 inline constexpr int sums_pitch = 18;  // floats between tokens: at most two lanes of a store in one bank
 /// Tiles take turns with the sums of few tokens, so that warps go on while others still write results.

@@ -203,7 +203,7 @@ struct Unit {
         out.scale[half][0] = both.x;
         out.minimum[half] = both.y;
       }
-    } else if constexpr (Format::id == FormatId::q4_k) {
+    } else if constexpr (Format::id == FormatId::q4_k || Format::id == FormatId::q5_k) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float2 unit = halves(header[half]);
@@ -240,12 +240,13 @@ struct Unit {
       const uint4 v = low[block];
       bytes(half == 0 ? v.x : v.z, out[0], out[1]);
       bytes(half == 0 ? v.y : v.w, out[2], out[3]);
-    } else if constexpr (Format::id == FormatId::q5_0) {
+    } else if constexpr (Format::id == FormatId::q5_0 || Format::id == FormatId::q5_k) {
+      constexpr uint32_t zero = Format::id == FormatId::q5_0 ? 16 : 0;
       const uint32_t word = low_word(block, half);
 #pragma unroll
       for (int p = 0; p < 4; ++p) {
         const uint32_t top = (high[half] >> (4 * block + p) & 0x00010001U) << 4;
-        out[p] = to_pair<T>((word >> (4 * p) & 0x000F000FU) | top, 16);
+        out[p] = to_pair<T>((word >> (4 * p) & 0x000F000FU) | top, zero);
       }
     } else if constexpr (Format::id == FormatId::q6_k) {
       const uint32_t word = low_word(block, half);

@@ -39,7 +39,7 @@ int32_t run_end(const Matrix* matrices, int32_t first, int32_t experts) {
 /// Whether matrix units can take a part.
 template <typename Format, typename T>
 constexpr bool has_units =
-    !std::is_same_v<T, float> && Format::id != FormatId::f32 && Format::id != FormatId::f8_block &&
+    !std::is_same_v<T, float> && Format::id != FormatId::f32 && Format::id != FormatId::f8_block && !is_coded<Format> &&
     (Format::id != FormatId::f16 || std::is_same_v<T, Half>) &&
     (Format::id != FormatId::bf16 || std::is_same_v<T, Bf16>);
 

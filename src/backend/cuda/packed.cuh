@@ -1,5 +1,6 @@
-// Packed weights in GPU memory. Floats lie row by row, a panel is one row (8-bit floats: see f8_place). The other
-// formats lie in panels of 16 rows: first the headers of every 256 columns, then records of 128 columns, in which each
+// Packed weights in GPU memory. Floats lie row by row, a panel is one row (8-bit floats: see f8_place), and so do the
+// most formats of codes (is_coded), whose planes of a row are as in Layout::rows, data then scales. The other formats
+// lie in panels of 16 rows: first the headers of every 256 columns, then records of 128 columns, in which each
 // lane of a warp finds together what it multiplies with mma.m16n8k16. Usable by host code too.
 //
 // A record is read by lane 4 g + t, g < 8, t < 4, for rows g and g + 8 and, in each of the four blocks of 32 columns,
@@ -51,15 +52,20 @@ struct Packed<Q8_0> : PackedSizes<4, 0, 1, 0> {};
 template <>
 struct Packed<Q4_K> : PackedSizes<2, 0, 1, 4> {};  // scale bytes: scale and minimum, for each row; header: d, dmin
 template <>
+struct Packed<Q5_K> : PackedSizes<2, 2, 1, 4> {};  // scales as q4_k
+template <>
 struct Packed<Q6_K> : PackedSizes<2, 4, 1, 2, true> {};  // scale bytes: of two blocks of 16, for each row; header: d
 
 template <typename Format>
 inline constexpr bool is_f8 = Format::id == FormatId::f8 || Format::id == FormatId::f8_block;
 template <typename Format>
 inline constexpr bool is_float = Format::scale_bytes == 0 && !is_f8<Format>;
+/// Formats of codes that only plain kernels know.
+template <typename Format>
+inline constexpr bool is_coded = requires { Format::code_bits; } && !requires { Packed<Format>::record_bytes; };
 /// Whether a panel is one row.
 template <typename Format>
-inline constexpr bool in_rows = is_float<Format> || is_f8<Format>;
+inline constexpr bool in_rows = is_float<Format> || is_f8<Format> || is_coded<Format>;
 
 /// Rows of 8-bit floats have whole chunks of 64 columns, in which lane t of four finds together the columns 8 t ... 8 t
 /// + 7 and 32 + 8 t ... 32 + 8 t + 7. Of four columns the first two are in bytes 1 and 3 of a word, the others in bytes
@@ -85,6 +91,8 @@ QUERN_HOST_DEVICE int64_t panel_bytes(int32_t cols) {
     return int64_t{cols} / Format::group * Format::data_bytes;
   } else if constexpr (is_f8<Format>) {
     return (f8_columns(cols) + int64_t{cols} / Format::group * Format::scale_bytes + 31) / 32 * 32;
+  } else if constexpr (is_coded<Format>) {
+    return (int64_t{cols} / Format::group * (Format::data_bytes + Format::scale_bytes) + 15) / 16 * 16;
   } else {
     return headers_bytes<Format>(cols) + int64_t{records_of(cols)} * Packed<Format>::record_bytes;
   }
@@ -119,6 +127,16 @@ QUERN_HOST_DEVICE uint32_t unsplit(uint32_t word) {
 
 #ifdef __CUDACC__
 namespace packed {
+
+/// Memory that formats of codes read words of in one piece: all their words are aligned.
+struct Aligned {
+  const std::byte* at;
+
+  __device__ Aligned operator+(int64_t bytes) const { return {at + bytes}; }
+  __device__ std::byte operator[](int64_t i) const { return at[i]; }
+};
+__device__ __forceinline__ uint32_t load_u32(Aligned p) { return *reinterpret_cast<const uint32_t*>(p.at); }
+__device__ __forceinline__ uint32_t load_u16(Aligned p) { return *reinterpret_cast<const uint16_t*>(p.at); }
 
 __device__ __forceinline__ uint32_t word(const std::byte* p) { return *reinterpret_cast<const uint32_t*>(p); }
 __device__ __forceinline__ uint32_t half(const std::byte* p) { return *reinterpret_cast<const uint16_t*>(p); }
@@ -165,6 +183,10 @@ __device__ inline Eight decode(Q4_K, const Place<Q4_K>& at) {
   const uint32_t both = at.half_scale();
   return Q4_K::decode8({{unsplit<4>(at.low(at.i))}}, {{word(at.header()), both & 255U, 0, both >> 8, 0}}, 0);
 }
+__device__ inline Eight decode(Q5_K, const Place<Q5_K>& at) {
+  const uint32_t high = unsplit<1>(at.high(at.i, at.row / 8)) >> (8 * at.block) & 255U;
+  return Q5_K::decode8({{unsplit<4>(at.low(at.i)), high}}, {{word(at.header()), at.half_scale()}}, 0);
+}
 __device__ inline Eight decode(Q6_K, const Place<Q6_K>& at) {
   const int sixteen = at.i / 2;  // which half of the block: the low or the high halves of two lanes' words
   uint32_t low = 0;
@@ -198,9 +220,16 @@ __device__ Eight decode_packed(const std::byte* data, int32_t cols, int64_t row,
     const std::byte* const from = data + row * panel_bytes<Format>(cols);
     const std::byte* const at = from + f8_chunk * (eighth / 8) + 16 * (eighth % 4) + 8 * (eighth / 4 % 2);
     const uint2 words = *reinterpret_cast<const uint2*>(at);
-    decltype(Format::load_scales(nullptr)) scales{};
+    decltype(Format::load_scales(nullptr, 0)) scales{};
     if constexpr (Format::scale_bytes > 0) scales.v[0] = packed::word(from + f8_columns(cols) + eighth / 16 * 4);
     return Format::decode8({{__byte_perm(words.x, 0, 0x2031), __byte_perm(words.y, 0, 0x2031)}}, scales, 0);
+  } else if constexpr (is_coded<Format>) {
+    const packed::Aligned from{data + row * panel_bytes<Format>(cols)};
+    const int64_t group = eighth / (Format::group / 8);
+    const int i = eighth % (Format::group / 8);
+    const packed::Aligned scales = from + int64_t{cols} / Format::group * Format::data_bytes;
+    return Format::decode8(Format::load8(from + group * Format::data_bytes, i),
+                           Format::load_scales(scales + group * Format::scale_bytes, i), i);
   } else {
     const std::byte* panel = data + row / panel_height * panel_bytes<Format>(cols);
     const std::byte* headers = panel + eighth / 32 * panel_height * Packed<Format>::header;
