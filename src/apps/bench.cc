@@ -93,6 +93,7 @@ class Work {
     const KvLayout kv = kv_layout(spec, 2);
     kv_bytes_ =
         static_cast<double>(instance.memory.kv_page_bytes) * static_cast<double>(kv.groups.size()) / kv.page_tokens;
+    state_bytes_ = static_cast<double>(kv.state_bytes);
     if (instance.options.quantization == "fp8") {
       rate_ = fp8_rate;
       output_bytes_ = 2;  // these stay as they are
@@ -107,7 +108,7 @@ class Work {
     const double bytes = weight_bytes_ * (dense_ + touched) + output_bytes_ * vocabulary_;
     const double flops = 2 * batch * (dense_ + experts_ * used_ + vocabulary_);
     return std::max(bytes / limits.read_bytes_per_second, flops / (rate_ * limits.flops_per_second)) +
-           batch * context * kv_bytes_ / limits.read_bytes_per_second;
+           batch * (context * kv_bytes_ + 2 * state_bytes_) / limits.read_bytes_per_second;
   }
   /// The least time of a prompt: one pass over the weights, or the arithmetic of its products and causal scores.
   double prefill_seconds(double tokens, const MachineLimits& limits) const {
@@ -129,12 +130,17 @@ class Work {
     dense_ += dim * mla.heads * mla.value_dim;
     score_flops_ += 2.0 * mla.heads * (mla.cached_dim() + mla.kv_rank);
   }
+  void add(const DeltaNetSpec& delta, double dim) {
+    dense_ += dim * (delta.channels() + 2.0 * delta.values() + 2.0 * delta.value_heads);
+  }
+  void add(const ShortConvSpec& /*conv*/, double dim) { dense_ += 4 * dim * dim; }
 
   // Numbers of weights: that every token meets, of all experts, of the output matrix.
   double dense_ = 0.0, experts_ = 0.0, vocabulary_ = 0.0;
   double used_ = 1.0;                               // part of the experts that a token meets
   double weight_bytes_ = 0.0, output_bytes_ = 0.0;  // of one weight
   double kv_bytes_ = 0.0;                           // of one token
+  double state_bytes_ = 0.0;                        // of one sequence, read and written in a step
   double score_flops_ = 0.0;
   double rate_ = 1.0;  // of the arithmetic, in parts of the limit's
 };

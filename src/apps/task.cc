@@ -198,6 +198,10 @@ Result<Task> choose_task(const Checkpoint& checkpoint, const Json& config, const
     return Error{fmt::format("{}: a {} makes no text; quern embed and quern serve use it", checkpoint.path(),
                              spec->architecture)};
   }
+  if (is_recurrent(*spec)) {
+    return Error{fmt::format("{}: embeddings and scores of a {}, which has recurrent layers, are not supported",
+                             checkpoint.path(), spec->architecture)};
+  }
   if (task.output == OutputKind::scores) {
     if (!spec->pooler || !spec->pooler->head) {
       if (spec->pooler || !is_causal(*spec)) {

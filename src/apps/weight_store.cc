@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -135,7 +136,7 @@ Result<Weight> WeightStore::weight(const std::string& name, int rows, int cols) 
 }
 
 Result<Weight> WeightStore::slice(const WeightSlice& slice) {
-  const int64_t last = (slice.rows - 1) * int64_t{slice.step};
+  const int64_t last = (slice.rows - 1) / slice.run * int64_t{slice.step} + (slice.rows - 1) % slice.run;
   int64_t stored_rows = 1;
   for (size_t axis = 0; axis + 1 < slice.shape.size(); ++axis) stored_rows *= slice.shape[axis];
   CHECK(slice.first_row + (slice.transposed ? slice.cols : last + 1) <= stored_rows);
@@ -152,6 +153,7 @@ Result<Weight> WeightStore::add_packing(const WeightSlice& slice) {
   Packing packing{.tensor = tensor, .scheme = scheme, .first_row = slice.first_row, .to = {}, .scales = {}};
   ASSIGN_OR_RETURN(packing.scales, StoredScales::find(checkpoint_, *tensor));
   packing.step = slice.step;
+  packing.run = slice.run;
   packing.first_column = slice.first_column;
   packing.transposed = slice.transposed;
   packing.quantized = !slice.transposed && to_quantize(canonical(tensor->name), scheme->format, slice.cols);
@@ -279,6 +281,29 @@ Result<Tensor> WeightStore::vector_slices(std::span<const VectorSlice> parts) {
   return all;
 }
 
+Result<Tensor> WeightStore::transposed(const std::string& name, int rows, int cols) {
+  const int32_t size = rows * cols;
+  std::byte* const to = take(int64_t{size} * dtype_bytes(Dtype::f32));
+  Vector vector{.tensor = nullptr, .scheme = nullptr, .offset = 1, .size = size, .stored = size, .to = to};
+  if (!checkpoint_.invented()) {
+    ASSIGN_OR_RETURN(vector.tensor, require(name));
+    // Rows are no whole groups of a format, so only the numbers of all of them together are.
+    const std::vector<int64_t>& shape = vector.tensor->shape;
+    vector.scheme = find_scheme(vector.tensor->type);
+    const bool fits = shape == std::vector<int64_t>{rows, cols} || shape == std::vector<int64_t>{rows, 1, cols};
+    if (!fits || vector.scheme == nullptr || vector.scheme->block_values != 1) {
+      return Error{fmt::format("{}: tensor \"{}\" is {} of {}, expected floats [{}, {}]", checkpoint_.path(),
+                               vector.tensor->name, fmt::format("[{}]", fmt::join(shape, ", ")), vector.tensor->type,
+                               rows, cols)};
+    }
+    vector.offset = 0;
+    vector.columns = cols;
+    asked_.insert(vector.tensor);
+  }
+  vectors_.push_back(vector);
+  return Tensor::dense(to, Dtype::f32, cols, rows);
+}
+
 Tensor WeightStore::constants(std::span<const float> values) {
   std::byte* to = take(static_cast<int64_t>(values.size_bytes()));
   constants_.push_back({{values.begin(), values.end()}, to});
@@ -345,7 +370,9 @@ void WeightStore::fill_vectors(Device& device) const {
     const std::vector<float> stored = decode_row(*vector.scheme, first, count);
     std::vector<float> values(static_cast<size_t>(vector.size), stored[0]);
     for (int64_t i = 0; i < vector.stored && vector.stored > 1; ++i) {
-      const int64_t from = stored_row(i, vector.size, vector.tensor->rope_heads) * vector.step;
+      const int64_t rows = vector.stored / vector.columns;
+      const int64_t in_order = i % rows * vector.columns + i / rows;
+      const int64_t from = stored_row(in_order, vector.size, vector.tensor->rope_heads) * vector.step;
       values[static_cast<size_t>(i)] = stored[static_cast<size_t>(from)] + vector.offset;
     }
     send(vector.to, values);
@@ -461,8 +488,7 @@ float WeightStore::read_row(const Packing& packing, int32_t row, std::byte* data
     std::memcpy(scales, pool.scales.data() + static_cast<size_t>(from) * scale_bytes, scale_bytes);
     return packing.quantized ? pool_scale : 1.0F;
   }
-  const int64_t stored =
-      packing.first_row + packing.step * stored_row(row, packing.to.rows, packing.tensor->rope_heads);
+  const int64_t stored = packing.stored(stored_row(row, packing.to.rows, packing.tensor->rope_heads));
   const std::byte* const bytes = packing.tensor->bytes.data() + stored * stored_row_bytes(*packing.scheme, cols);
   if (packing.quantized) return quantize_row(decode_row(*packing.scheme, bytes, cols), data);
   packing.scheme->convert_row(bytes, cols, data, scales);
@@ -502,8 +528,8 @@ void WeightStore::drop(const Task& task) const {
   const Packing& packing = *task.packing;
   if (packing.tensor == nullptr || packing.transposed) return;
   const int64_t row_bytes = stored_row_bytes(*packing.scheme, packing.to.cols);
-  const int64_t rows = (task.rows - 1) * packing.step + 1;
-  const int64_t first = packing.first_row + task.first_row * packing.step;
+  const int64_t first = packing.stored(task.first_row);
+  const int64_t rows = packing.stored(task.first_row + task.rows - 1) + 1 - first;
   checkpoint_.drop(
       packing.tensor->bytes.subspan(static_cast<size_t>(first * row_bytes), static_cast<size_t>(rows * row_bytes)));
 }

@@ -38,6 +38,7 @@ class WeightStore final : public Weights {
   Result<Tensor> vector_slices(std::span<const VectorSlice> parts) override;
   Tensor scales(std::span<const Weight> parts) override;
   Result<Tensor> spread(const std::string& name, int size) override;
+  Result<Tensor> transposed(const std::string& name, int rows, int cols) override;
   Tensor constants(std::span<const float> values) override;
 
   /// Bytes of everything asked for so far.
@@ -56,12 +57,14 @@ class WeightStore final : public Weights {
     int64_t first_row;
     Weight to;
     StoredScales scales;
-    int64_t step = 1;                 // between rows: stored rows, or columns of a transposed one
+    int64_t step = 1;                 // between runs of rows: stored rows, or columns of a transposed one
+    int64_t run = 1;                  // rows that stand together
     int64_t first_column = 0;         // of a transposed one
     bool transposed = false;          // row i is stored column first_column + i * step of rows from first_row on
     bool quantized = false;           // here, from floats
     std::byte* row_scales = nullptr;  // [rows] f32, where they go
 
+    int64_t stored(int64_t row) const { return first_row + row / run * step + row % run; }
     bool has_row_scales() const { return quantized || (scales && !scales.in_blocks() && !transposed); }
   };
   struct Vector {
@@ -73,6 +76,7 @@ class WeightStore final : public Weights {
     std::byte* to;
     int32_t first = 0;  // of the stored numbers, of which every `step`th is meant
     int32_t step = 1;
+    int32_t columns = 1;  // of a stored matrix that is to be transposed
   };
   struct Constant {
     std::vector<float> values;

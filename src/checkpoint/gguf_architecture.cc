@@ -75,8 +75,9 @@ std::vector<std::string_view> gguf_architectures() {
 std::string hugging_face_name(std::string_view gguf_name, const GgufArchitecture& architecture) {
   const size_t last_dot = gguf_name.rfind('.');
   if (last_dot == std::string_view::npos) return std::string(gguf_name);
-  const std::string_view suffix = gguf_name.substr(last_dot);  // ".weight" or ".bias"
-  std::string_view stem = gguf_name.substr(0, last_dot);
+  std::string_view suffix = gguf_name.substr(last_dot);
+  if (suffix != ".weight" && suffix != ".bias") suffix = {};
+  std::string_view stem = gguf_name.substr(0, gguf_name.size() - suffix.size());
   if (!stem.starts_with("blk.")) {
     const std::string_view outer = lookup(architecture, outer_names, stem);
     return outer.empty() ? std::string(gguf_name) : fmt::format("{}{}", outer, suffix);

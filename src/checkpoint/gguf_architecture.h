@@ -23,6 +23,7 @@ struct GgufArchitecture {
   std::string_view name, model_type, class_name;
   Status (*translate)(GgufTranslation& translation);  // metadata to the keys of config.json
   std::span<const GgufName> names = {};               // those that differ from the common ones
+  bool attention_in_some = false;                     // a layer of 0 key and value heads has no attention
   bool rotary_pairs = false;                          // rows of q and k stand as pairs (2i, 2i+1) of each head
 };
 

@@ -64,7 +64,7 @@ Status GgufTranslation::norm_epsilon() {
 
 Status GgufTranslation::heads() {
   ASSIGN_OR_RETURN(heads_, needed_size("attention.head_count", 1 << 16));
-  ASSIGN_OR_RETURN(const auto kv_heads, size("attention.head_count_kv", heads_));
+  ASSIGN_OR_RETURN(const auto kv_heads, this->kv_heads());
   ASSIGN_OR_RETURN(const auto key_length, size("attention.key_length", 1 << 16));
   ASSIGN_OR_RETURN(const auto value_length, size("attention.value_length", 1 << 16));
   if (heads_ % kv_heads.value_or(heads_) != 0) {
@@ -85,6 +85,20 @@ Status GgufTranslation::heads() {
   config_.set("attention_bias", has_tensor("blk.0.attn_q.bias"));
   config_.set("mlp_bias", has_tensor("blk.0.ffn_up.bias"));
   return {};
+}
+
+Result<std::optional<int64_t>> GgufTranslation::kv_heads() const {
+  if (!architecture_.attention_in_some) return size("attention.head_count_kv", heads_);
+  ASSIGN_OR_RETURN(const auto listed, gguf_.integers(key("attention.head_count_kv")));
+  std::optional<int64_t> heads;
+  for (const int64_t count : listed.value_or(std::vector<int64_t>())) {
+    if (count == 0) continue;
+    if (count < 0 || count > heads_ || (heads && count != *heads)) {
+      return gguf_.refuse(key("attention.head_count_kv"), fmt::format("has {}, expected one number or 0", count));
+    }
+    heads = count;
+  }
+  return heads;
 }
 
 Status GgufTranslation::vocabulary() {

@@ -65,6 +65,7 @@ class GgufTranslation {
 
  private:
   Status norm_epsilon();
+  Result<std::optional<int64_t>> kv_heads() const;
   Status rope_rule(double factor);
 
   const Gguf& gguf_;

@@ -31,6 +31,8 @@ struct BlockPlace {
 
 Result<std::unique_ptr<Block>> make_block(const AttentionSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const MlaSpec& spec, const BlockPlace& place, Weights& weights);
+Result<std::unique_ptr<Block>> make_block(const DeltaNetSpec& spec, const BlockPlace& place, Weights& weights);
+Result<std::unique_ptr<Block>> make_block(const ShortConvSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const FfnSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const MoeSpec& spec, const BlockPlace& place, Weights& weights);
 

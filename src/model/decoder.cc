@@ -99,10 +99,12 @@ Result<Decoder> Decoder::build(const DecoderSpec& spec, Weights& weights) {
 
   std::vector<RopeSpec> ropes;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const RopeSpec& rope = rope_of(spec.layers[i].mixer);
-    const auto known = std::find(ropes.begin(), ropes.end(), rope);
-    const auto index = static_cast<int>(known - ropes.begin());
-    if (known == ropes.end()) ropes.push_back(rope);
+    int index = 0;
+    if (const RopeSpec* rope = rope_of(spec.layers[i].mixer)) {
+      const auto known = std::find(ropes.begin(), ropes.end(), *rope);
+      index = static_cast<int>(known - ropes.begin());
+      if (known == ropes.end()) ropes.push_back(*rope);
+    }
     TRY(decoder.load_layer(spec, static_cast<int>(i), index, weights));
   }
   if (ropes.size() > max_ropes) {

@@ -5,6 +5,8 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "ops/delta_net.h"
+#include "ops/short_conv.h"
 
 namespace quern {
 namespace {
@@ -37,6 +39,7 @@ std::string text(const AttentionSpec& spec) {
   if (spec.qk_norm) out += ", qk norm";
   if (!spec.causal) out += ", both ways";
   if (spec.sinks) out += ", sinks";
+  if (spec.output_gate) out += ", output gate";
   return out + ", " + text(spec.rope);
 }
 
@@ -50,6 +53,15 @@ std::string text(const MlaSpec& spec) {
   if (spec.q_rank > 0) out += fmt::format(", query rank {}", spec.q_rank);
   if (spec.bias) out += ", bias";
   return out + ", " + text(spec.rope);
+}
+
+std::string text(const DeltaNetSpec& spec) {
+  return fmt::format("gated delta net {}/{} heads of {}/{}{}, convolution of {}", spec.value_heads, spec.key_heads,
+                     spec.value_dim, spec.key_dim, spec.tiled ? " tiled" : "", spec.taps);
+}
+
+std::string text(const ShortConvSpec& spec) {
+  return fmt::format("gated convolution of {}{}", spec.taps, spec.bias ? ", bias" : "");
 }
 
 std::string text(const RouterRule& rule) {
@@ -112,6 +124,19 @@ struct Cached {
 };
 Cached cached(const AttentionSpec& spec) { return {spec.window, 2 * spec.kv_heads * spec.head_dim}; }
 Cached cached(const MlaSpec& spec) { return {0, spec.cached_dim()}; }
+Cached cached(const DeltaNetSpec& /*spec*/) { return {}; }
+Cached cached(const ShortConvSpec& /*spec*/) { return {}; }
+
+/// Bytes that a layer keeps of each row, whatever its length.
+int64_t state_bytes(const DeltaNetSpec& spec, int /*dim*/) {
+  return short_conv_state_bytes(spec.taps, spec.channels()) +
+         delta_net_state_bytes(spec.value_heads, spec.key_dim, spec.value_dim);
+}
+int64_t state_bytes(const ShortConvSpec& spec, int dim) { return short_conv_state_bytes(spec.taps, dim); }
+template <typename Spec>
+int64_t state_bytes(const Spec& /*spec*/, int /*dim*/) {
+  return 0;
+}
 
 /// Layers of one kind have pages of equal size and life.
 struct Kind {
@@ -124,6 +149,7 @@ std::vector<Kind> kinds_of(const DecoderSpec& spec, int page_tokens, int element
   std::vector<Kind> kinds;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const Cached layer = std::visit([](const auto& mixer) { return cached(mixer); }, spec.layers[i].mixer);
+    if (layer.values == 0) continue;
     const int64_t bytes = int64_t{layer.values} * page_tokens * element_bytes;
     auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& known) {
       return known.window == layer.window && known.layer_bytes == bytes;
@@ -163,8 +189,13 @@ size_t layers_per_group(const std::vector<Kind>& kinds, size_t layers) {
 
 }  // namespace
 
-const RopeSpec& rope_of(const Mixer& mixer) {
-  return std::visit([](const auto& spec) -> const RopeSpec& { return spec.rope; }, mixer);
+const RopeSpec* rope_of(const Mixer& mixer) {
+  return std::visit(
+      [](const auto& spec) -> const RopeSpec* {
+        if constexpr (requires { spec.rope; }) return &spec.rope;
+        return nullptr;
+      },
+      mixer);
 }
 
 std::string describe(const DecoderSpec& spec) {
@@ -192,6 +223,12 @@ bool is_causal(const DecoderSpec& spec) {
   });
 }
 
+bool is_recurrent(const DecoderSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    return std::holds_alternative<DeltaNetSpec>(layer.mixer) || std::holds_alternative<ShortConvSpec>(layer.mixer);
+  });
+}
+
 int KvLayout::snapshot_tokens() const {
   constexpr int least = 512;
   const int pages = state_pages() / static_cast<int>(groups.size()) + 1;
@@ -202,8 +239,17 @@ KvLayout kv_layout(const DecoderSpec& spec, int kv_element_bytes) {
   KvLayout layout;
   if (!is_causal(spec)) return one_layer_at_a_time(spec, kv_element_bytes);
   const std::vector<Kind> kinds = kinds_of(spec, layout.page_tokens, kv_element_bytes);
-  const size_t size = layers_per_group(kinds, spec.layers.size());
+  size_t paged = 0;
+  for (const Kind& kind : kinds) paged += kind.layers.size();
+  CHECK(paged > 0);
+  const size_t size = layers_per_group(kinds, paged);
   layout.layers.resize(spec.layers.size());
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    layout.layers[i] = {-1, layout.state_bytes};
+    const int64_t bytes =
+        std::visit([&](const auto& mixer) { return state_bytes(mixer, spec.dim); }, spec.layers[i].mixer);
+    layout.state_bytes += (bytes + 63) / 64 * 64;
+  }
   for (const Kind& kind : kinds) {
     for (size_t first = 0; first < kind.layers.size(); first += size) {
       const size_t last = std::min(first + size, kind.layers.size());

@@ -32,9 +32,10 @@ struct AttentionSpec {
   int window = 0;  // 0: full attention
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;  // RMS over head_dim with one weight, before rope
-  bool causal = true;    // false: later tokens are seen too, with a window those less than `window` away
-  bool sinks = false;    // a score for each head that takes part in the softmax and has no value
+  bool qk_norm = false;      // RMS over head_dim with one weight, before rope
+  bool causal = true;        // false: later tokens are seen too, with a window those less than `window` away
+  bool sinks = false;        // a score for each head that takes part in the softmax and has no value
+  bool output_gate = false;  // a sigmoid on each output, from rows that stand behind each head's query
   RopeSpec rope;
 
   bool operator==(const AttentionSpec&) const = default;
@@ -57,9 +58,33 @@ struct MlaSpec {
   bool operator==(const MlaSpec&) const = default;
 };
 
-using Mixer = std::variant<AttentionSpec, MlaSpec>;
-/// The rope of a mixer.
-const RopeSpec& rope_of(const Mixer& mixer);
+/// Gated delta net: linear attention that keeps a matrix per head instead of keys and values, behind a short
+/// convolution of queries, keys and values.
+struct DeltaNetSpec {
+  int key_heads = 0;
+  int value_heads = 0;  // a multiple of key_heads
+  int key_dim = 0;
+  int value_dim = 0;
+  int taps = 0;        // of the convolution
+  bool tiled = false;  // value head h belongs to key head h % key_heads; else neighbours share one
+
+  int keys() const { return key_heads * key_dim; }
+  int values() const { return value_heads * value_dim; }
+  int channels() const { return 2 * keys() + values(); }
+  bool operator==(const DeltaNetSpec&) const = default;
+};
+
+/// A gated convolution over the last few tokens, of every dimension for itself.
+struct ShortConvSpec {
+  int taps = 0;
+  bool bias = false;
+
+  bool operator==(const ShortConvSpec&) const = default;
+};
+
+using Mixer = std::variant<AttentionSpec, MlaSpec, DeltaNetSpec, ShortConvSpec>;
+/// The rope of a mixer; null where there are no positions.
+const RopeSpec* rope_of(const Mixer& mixer);
 
 struct FfnSpec {
   int hidden = 0;
@@ -110,6 +135,8 @@ struct DecoderSpec {
 
 /// Whether a token depends on earlier ones only, so that a sequence may come in parts and grow.
 bool is_causal(const DecoderSpec& spec);
+/// Some layers keep a state of each row instead of keys and values.
+bool is_recurrent(const DecoderSpec& spec);
 
 /// The spec as text, one line for each group of equal layers; for people, tests and bug reports.
 std::string describe(const DecoderSpec& spec);

@@ -28,6 +28,7 @@ struct WeightSlice {
   int rows = 0;  // of the slice
   int cols = 0;
   int step = 1;  // from one row of the slice to the next: stored rows or, transposed, columns
+  int run = 1;   // so many rows stand together; `step` is then from one such run to the next
   bool transposed =
       false;  // a row of the slice is a stored column, from `first_column` on; its columns are stored rows
   int first_column = 0;
@@ -61,6 +62,8 @@ class Weights {
   virtual Tensor scales(std::span<const Weight> parts) = 0;
   /// The numbers of a tensor of `size`, or of one that holds for all: [size] f32.
   virtual Result<Tensor> spread(const std::string& name, int size) = 0;
+  /// A small matrix of floats [rows, cols], which files may keep as [rows, 1, cols]: [cols, rows] f32.
+  virtual Result<Tensor> transposed(const std::string& name, int rows, int cols) = 0;
   /// Numbers that no file holds.
   virtual Tensor constants(std::span<const float> values) = 0;
 

@@ -113,20 +113,20 @@ int read_labels(Config& config) {
   return 1;
 }
 
-std::vector<bool> sliding_layers(Config& config, size_t layers) {
+std::vector<bool> layers_called(Config& config, size_t layers, std::string_view kind) {
   const Json* types = config.find("layer_types");
   if (types == nullptr) return {};
   if (!types->is_array() || types->items().size() != layers) {
     config.refuse(fmt::format("config: \"layer_types\" must be a list of {} names", layers));
     return std::vector<bool>(layers);
   }
-  std::vector<bool> sliding;
+  std::vector<bool> called;
   for (const Json& type : types->items()) {
-    const bool known = type == Json("sliding_attention") || type == Json("full_attention");
+    const bool known = type == Json(kind) || type == Json("full_attention");
     if (!known) config.refuse(fmt::format("config: \"layer_types\" has {}, which is not supported", type.dump()));
-    sliding.push_back(type == Json("sliding_attention"));
+    called.push_back(type == Json(kind));
   }
-  return sliding;
+  return called;
 }
 
 }  // namespace quern

@@ -43,8 +43,25 @@ void each_attention(DecoderSpec& spec, Visit visit) {
   }
 }
 
-/// Which layers "layer_types" calls sliding; empty without that key.
-std::vector<bool> sliding_layers(Config& config, size_t layers);
+/// Which layers "layer_types" calls `kind`, where all others are "full_attention"; empty without that key.
+std::vector<bool> layers_called(Config& config, size_t layers, std::string_view kind);
+inline std::vector<bool> sliding_layers(Config& config, size_t layers) {
+  return layers_called(config, layers, "sliding_attention");
+}
+
+/// Layers that "layer_types" calls `kind`, or without that key those for which `recurs(layer)` is true, get `mixer`. At
+/// least one keeps its attention.
+template <typename Recurs>
+void set_recurrent_layers(Config& config, DecoderSpec& spec, std::string_view kind, const Mixer& mixer, Recurs recurs) {
+  const std::vector<bool> listed = layers_called(config, spec.layers.size(), kind);
+  bool attends = false;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const bool recurrent = listed.empty() ? recurs(static_cast<int>(i)) : listed[i];
+    if (recurrent) spec.layers[i].mixer = mixer;
+    attends = attends || !recurrent;
+  }
+  if (!attends) config.refuse("config: a model without a layer of attention is not supported");
+}
 
 template <typename Slides>
 void set_windows(Config& config, DecoderSpec& spec, int window, Slides slides) {

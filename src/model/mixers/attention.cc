@@ -1,8 +1,11 @@
 // Grouped-query attention over paged keys and values.
 #include "ops/attention.h"
 
+#include <array>
+
 #include "model/block.h"
 #include "ops/linear.h"
+#include "ops/modulate.h"
 #include "ops/rope_and_write_kv.h"
 
 namespace quern {
@@ -23,10 +26,7 @@ class Attention final : public Block {
 
   Status load(const AttentionSpec& spec, const BlockPlace& place, Weights& weights) {
     const std::string prefix = place.prefix + "self_attn.";
-    ASSIGN_OR_RETURN(
-        qkv_,
-        weights.matrix({{prefix + "q_proj", q_size_}, {prefix + "k_proj", kv_size_}, {prefix + "v_proj", kv_size_}},
-                       place.dim, spec.qkv_bias));
+    TRY(load_inputs(spec, prefix, place.dim, weights));
     ASSIGN_OR_RETURN(output_, weights.matrix({{prefix + "o_proj", place.dim}}, q_size_, spec.output_bias));
     if (spec.qk_norm) {
       ASSIGN_OR_RETURN(q_norm_, weights.vector(prefix + "q_norm.weight", head_dim_, place.norm_offset));
@@ -51,10 +51,36 @@ class Attention final : public Block {
     const Tensor v = qkv.columns(q_size_ + kv_size_, kv_size_);
     const HeadTransform transform{q_norm_, k_norm_, norm_eps_, rope_ >= 0 ? step.ropes[rope_] : Tensor{}, interleaved_};
     rope_and_write_kv(exec, q, k, v, transform, kv, step.inputs.segments);
-    linear_into(exec, y, attention(exec, q, kv, step.inputs.segments, params_), output_, accumulate);
+    const Tensor values = attention(exec, q, kv, step.inputs.segments, params_);
+    if (output_gate_.rows > 0) modulate(exec, values, linear(exec, x, output_gate_), Modulation::sigmoid);
+    linear_into(exec, y, values, output_, accumulate);
   }
 
  private:
+  Status load_inputs(const AttentionSpec& spec, const std::string& prefix, int dim, Weights& weights) {
+    const NamedRows q{prefix + "q_proj", q_size_};
+    const NamedRows k{prefix + "k_proj", kv_size_};
+    const NamedRows v{prefix + "v_proj", kv_size_};
+    if (!spec.output_gate) {
+      ASSIGN_OR_RETURN(qkv_, weights.matrix({q, k, v}, dim, spec.qkv_bias));
+      return {};
+    }
+    WeightSlice queries{.name = q.name + ".weight",
+                        .shape = {2 * q.rows, dim},
+                        .rows = q.rows,
+                        .cols = dim,
+                        .step = 2 * head_dim_,
+                        .run = head_dim_};
+    WeightSlice gates = queries;
+    gates.first_row = head_dim_;
+    const auto whole = [&](const NamedRows& part) {
+      return WeightSlice{.name = part.name + ".weight", .shape = {part.rows, dim}, .rows = part.rows, .cols = dim};
+    };
+    ASSIGN_OR_RETURN(qkv_, weights.matrix_of(std::array{queries, whole(k), whole(v)}));
+    ASSIGN_OR_RETURN(output_gate_, weights.matrix_of({&gates, 1}));
+    return {};
+  }
+
   /// Where a file keeps the scales of cached keys ("k") or values ("v"), if it does.
   Result<Tensor> cache_scale(const std::string& prefix, const std::string& what, Weights& weights) const {
     for (const std::string& name :
@@ -86,6 +112,7 @@ class Attention final : public Block {
   float norm_eps_;
   AttentionParams params_;
   Matrix qkv_;
+  Matrix output_gate_;  // or none
   Matrix output_;
   Tensor q_norm_;
   Tensor k_norm_;

@@ -3,7 +3,6 @@
 
 #include "server/openai/fill_in.h"
 #include "server/openai/generation.h"
-#include "server/openai/structured.h"
 #include "server/openai/wire.h"
 #include "text/detokenizer.h"
 
@@ -144,7 +143,7 @@ Checked<Generation> parse_completion(std::string_view body, const TextModel& mod
   read_best_of(fields, params);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   read_suffix(fields, model, params);
-  read_constraint(fields, generation);
+  fields.refuse({"response_format"});
   const Json* prompt = fields.any("prompt");
   if (prompt == nullptr)
     fields.invalid("prompt", "missing_required_parameter", "Missing required parameter: 'prompt'.");

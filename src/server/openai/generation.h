@@ -86,9 +86,8 @@ struct Generation {
   std::string model;  // as the client called it
   AnswerParams params;
   std::vector<Prompt> prompts;
-  std::optional<ConstraintSpec> constraint;    // what the answer must look like
-  std::string constraint_param;                // the field that says so
-  std::shared_ptr<const Constraint> compiled;  // once it is
+  std::optional<ConstraintSpec> constraint;  // what the answer must look like
+  std::string constraint_param;              // the field that says so
   ReplyPlan reply;
   std::vector<std::string> unknown_fields;
   std::string request_id;  // from the body; "" when it says none

@@ -1,0 +1,74 @@
+// Families with recurrent layers: what their configurations say in the old and the new spelling, and what is refused.
+#include <gtest/gtest.h>
+#include <string>
+
+#include "model/families/family.h"
+
+namespace quern {
+namespace {
+
+std::string described(const std::string& text) {
+  const auto spec = make_spec(Json::parse(text).value());
+  return spec.ok() ? describe(*spec) : spec.error().message;
+}
+
+/// A small valid configuration with members added or replaced.
+std::string qwen(const std::string& members) {
+  Json config = Json::parse(R"({"architectures": ["Qwen3_5ForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "intermediate_size": 96, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32, "max_position_embeddings": 128})")
+                    .value();
+  const Json added = Json::parse(members).value();
+  for (const auto& [key, value] : added.members()) config.set(key, value);
+  return config.dump();
+}
+
+TEST(RecurrentFamilies, DescribesQwen3Next) {
+  EXPECT_EQ(
+      described(R"({"architectures": ["Qwen3NextForCausalLM"], "vocab_size": 151936, "hidden_size": 2048,
+      "intermediate_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2,
+      "head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+      "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_experts": 512,
+      "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+      "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [], "partial_rotary_factor": 0.25,
+      "rope_theta": 10000000, "rope_scaling": null, "max_position_embeddings": 262144, "rms_norm_eps": 1e-6,
+      "tie_word_embeddings": false})"),
+      "Qwen3NextForCausalLM: 48 layers, dim 2048, vocabulary 151936, 262144 positions\n"
+      "rms norm eps 1e-06, weights + 1; own output\n"
+      "layers 0-2 4-6 8-10 12-14 16-18 20-22 24-26 28-30 32-34 36-38 40-42 44-46: gated delta net 32/16 heads of "
+      "128/128, convolution of 4; moe 10 of 512 experts of 512 silu, renormalized, 512 shared gated\n"
+      "layers 3 7 11 15 19 23 27 31 35 39 43 47: attention 16/2 heads of 256, scale 0.0625, qk norm, output gate, "
+      "rope 64 1..1.65482e-07; moe 10 of 512 experts of 512 silu, renormalized, 512 shared gated\n");
+}
+
+TEST(RecurrentFamilies, OldAndNewSpellingAreTheSame) {
+  const std::string old_text = described(qwen(R"({"full_attention_interval": 4, "rope_theta": 1e6})"));
+  EXPECT_EQ(old_text, described(qwen(R"({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.25,
+      "rope_type": "default", "mrope_section": [1, 1, 2], "mrope_interleaved": true}, "layer_types":
+      ["linear_attention", "linear_attention", "linear_attention", "full_attention", "linear_attention",
+       "linear_attention", "linear_attention", "full_attention"]})")));
+  EXPECT_NE(old_text.find("layers 0-2 4-6: gated delta net 4/2 heads of 32/16"), std::string::npos) << old_text;
+}
+
+TEST(RecurrentFamilies, RefusesWhatIsNotSupported) {
+  const auto refused = [](const std::string& text, const std::string& message) {
+    EXPECT_EQ(described(text), "config: " + message);
+  };
+  refused(qwen(R"({"linear_num_value_heads": 3})"),
+          "\"linear_num_value_heads\" is 3, no multiple of \"linear_num_key_heads\", 2");
+  refused(qwen(R"({"linear_key_head_dim": 24})"),
+          "\"linear_key_head_dim\" is 24 and \"linear_value_head_dim\" 32, but must be multiples of 16");
+  refused(qwen(R"({"linear_key_head_dim": 512})"), "\"linear_key_head_dim\" is 512, but must be between 0 and 256");
+  refused(qwen(R"({"linear_conv_kernel_dim": 1})"), "\"linear_conv_kernel_dim\" is 1, but must be at least 2");
+  refused(qwen(R"({"linear_conv_kernel_dim": 9})"), "\"linear_conv_kernel_dim\" is 9, but must be between 0 and 4");
+  refused(qwen(R"({"attention_bias": true})"),
+          "\"attention_bias\" is true, which is not supported beside a gate on the output of attention");
+  refused(qwen(R"({"hidden_act": "gelu"})"), "\"hidden_act\" must be silu in a gated delta net");
+  refused(qwen(R"({"full_attention_interval": 9})"), "a model without a layer of attention is not supported");
+  refused(qwen(R"({"layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba"]})"),
+          "\"layer_types\" has \"mamba\", which is not supported");
+}
+
+}  // namespace
+}  // namespace quern
