@@ -492,6 +492,11 @@ float WeightStore::read_row(const Packing& packing, int32_t row, std::byte* data
   const std::byte* const bytes = packing.tensor->bytes.data() + stored * stored_row_bytes(*packing.scheme, cols);
   if (packing.quantized) return quantize_row(decode_row(*packing.scheme, bytes, cols), data);
   packing.scheme->convert_row(bytes, cols, data, scales);
+  if (!packing.tensor->scales.empty()) {
+    const FormatSizes sizes = format_info(packing.to.format);
+    const int64_t row_bytes = plane_bytes(cols, sizes.group, sizes.scale_bytes);
+    std::memcpy(scales, packing.tensor->scales.data() + stored * row_bytes, static_cast<size_t>(row_bytes));
+  }
   if (!packing.scales) return 1.0F;
   if (!packing.scales.in_blocks()) return packing.scales.at(stored, 0);
   for (int64_t block = 0; block < cols / StoredScales::block; ++block) {

@@ -71,7 +71,7 @@ std::string unknown_part(const Json& quantization) {
     const bool e4m3 = quantization.string("fmt").value_or("e4m3") == "e4m3";
     return e4m3 && known_block(quantization.present("weight_block_size")) ? "" : "fp8 in another form than e4m3";
   }
-  if (method == "fbgemm_fp8") return "";
+  if (method == "fbgemm_fp8" || method == "mxfp4") return "";
   if (method == "modelopt") {
     const std::string algorithm = quantization.string("quant_algo").value_or("");
     const bool known = algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN";

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "checkpoint/fp8_weights.h"
+#include "checkpoint/mxfp4_pairs.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/wording.h"
 
@@ -90,6 +91,8 @@ Result<std::unique_ptr<Checkpoint>> SafetensorsCheckpoint::open(const std::strin
   ASSIGN_OR_RETURN(const Json weight_map, checkpoint->open_files());
   TRY(checkpoint->index_tensors());
   if (weight_map.is_object()) TRY(checkpoint->check_index(weight_map));
+  ASSIGN_OR_RETURN(checkpoint->tensors_, join_mxfp4_pairs(std::move(checkpoint->tensors_), directory));
+  TRY(checkpoint->index_tensors());
   return std::unique_ptr<Checkpoint>(std::move(checkpoint));
 }
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/mxfp4_pairs.h"
 #include "checkpoint/testing.h"
 
 namespace quern {
@@ -146,6 +147,42 @@ std::string open_refusal(const Folder& folder) {
 std::string shard(std::string_view name) {
   return safetensors(std::string(R"({")") + std::string(name) + R"(":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
                      "1");
+}
+
+StoredTensor bytes_of(const std::string& name, std::vector<int64_t> shape, std::string_view bytes) {
+  return {.name = name, .type = "U8", .shape = std::move(shape), .bytes = testing::as_bytes(bytes)};
+}
+
+TEST(Mxfp4Pairs, BecomeOneMatrix) {
+  const std::string blocks(96, 'b');
+  const std::string scales(6, 's');
+
+  const auto joined = join_mxfp4_pairs({bytes_of("a_scales", {1, 3, 2}, scales), bytes_of("c_scales", {6}, scales),
+                                        bytes_of("a_blocks", {1, 3, 2, 16}, blocks)},
+                                       "m")
+                          .value();
+
+  ASSERT_EQ(joined.size(), 2U);
+  EXPECT_EQ(joined[0].name, "c_scales");
+  EXPECT_EQ(joined[1].name, "a.weight");
+  EXPECT_EQ(joined[1].type, "MXFP4_BLOCKS");
+  EXPECT_THAT(joined[1].shape, ElementsAre(1, 3, 64));
+  EXPECT_EQ(joined[1].bytes.size(), 96U);
+  EXPECT_EQ(joined[1].scales.size(), 6U);
+}
+
+TEST(Mxfp4Pairs, ThatDoNotFitAreRefused) {
+  const std::string bytes(96, 'b');
+  const auto refused = [&](std::vector<int64_t> blocks, std::vector<int64_t> scales) {
+    const auto joined = join_mxfp4_pairs(
+        {bytes_of("a_blocks", std::move(blocks), bytes), bytes_of("a_scales", std::move(scales), bytes)}, "m");
+    return joined.ok() ? "accepted" : joined.error().message;
+  };
+  EXPECT_EQ(refused({1, 3, 2, 16}, {1, 3, 1}),
+            "m: tensor \"a_blocks\" is [1, 3, 2, 16], expected [1, 3, 1] blocks of 16 bytes, for each of which "
+            "\"a_scales\" has a scale");
+  EXPECT_THAT(refused({1, 3, 4, 8}, {1, 3, 4}), HasSubstr("blocks of 16 bytes"));
+  EXPECT_THAT(refused({16}, {}), HasSubstr("blocks of 16 bytes"));
 }
 
 TEST(SafetensorsDirectory, OpensOneFile) {

@@ -24,6 +24,7 @@ struct StoredTensor {
   int rope_heads = 0;          // > 0: the file keeps the rows of each of these heads as rotary pairs (2i, 2i+1); row
                                // order is to become (i, i + d/2): new row i is old 2i, new row d/2 + i is old 2i + 1
   std::span<const std::byte> bytes;
+  std::span<const std::byte> scales = {};  // where a type keeps them apart, row by row
 };
 
 /// The vocabulary inside a GGUF file (`tokenizer.ggml.*`), as it is there.

@@ -35,6 +35,8 @@ class Family:
     keys: Callable | None = None         # (writer, config, model): metadata beyond the common
     tensors: Callable | None = None      # (name, array, config) -> [(name, array)]: how the converter changes tensors
     embedding_spread: float | None = None
+    round: Callable | None = None        # (model): values to those that a format has
+    twin: Callable | None = None         # (folder, twin, model): another twin, in the folder NAME_twin
     stacked_twin: bool = False           # a twin with experts in one tensor and the new spelling
 
 
@@ -102,6 +104,8 @@ def save(family, seed, folder):
     model = getattr(T, family.cls)._from_config(family.config, attn_implementation="eager")
     spread = family.embedding_spread or (0.05 if family.config.tie_word_embeddings else 1.0)
     randomize(model, seed, spread)
+    if family.round is not None:
+        family.round(model)
     model.save_pretrained(folder)
     return model
 
@@ -126,6 +130,11 @@ def make(out, family):
     print(f"{family.name}: seed {best[1]}, margin {margin:.3f}, {len(set(greedy))} different tokens", flush=True)
     if family.stacked_twin:
         make_stacked_twin(out, family, model)
+    if family.twin is not None:
+        twin = out / f"{family.name}_twin"
+        twin.mkdir(exist_ok=True)
+        family.twin(folder, twin, model)
+        (twin / "expected.json").write_text((folder / "expected.json").read_text())
     if family.arch is not None:
         make_gguf_twin(out, family, model)
 
@@ -226,7 +235,11 @@ def make_gguf_twin(out, family, model):
             continue
         change = family.tensors or (lambda name, x, config: [(name, x)])
         for name, x in change(key, p.float().numpy(), c):
-            add_tensor(w, names.get_name(name, try_suffixes=(".weight", ".bias")), x)
+            stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            if x.dtype == np.uint8:
+                w.add_tensor(stored, x, raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+            else:
+                add_tensor(w, stored, x)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

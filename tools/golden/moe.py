@@ -1,7 +1,11 @@
 """Mixtures of experts, and latent attention."""
+import json
+
 import gguf
 import numpy as np
+import torch
 import transformers as T
+from safetensors.torch import load_file, save_file
 
 from .common import COMMON, PLAIN, Family, old_spelling, permuted, separate_experts
 
@@ -95,18 +99,69 @@ def gpt_oss_keys(w, c, model):
     w.add_rope_dimension_count(c.head_dim)
 
 
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+
+
+def mxfp4(x):
+    """Codes of 4 bits and exponents with a bias of 127, one for each 32 values of the last axis."""
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    largest = np.abs(blocks).max(-1, keepdims=True)
+    exponents = np.floor(np.log2(np.maximum(largest, 1e-30))) - 2
+    scaled = blocks / 2.0**exponents
+    codes = np.abs(np.abs(scaled)[..., None] - FP4).argmin(-1) + 8 * (scaled < 0)
+    return codes.astype(np.uint8), (exponents[..., 0] + 127).astype(np.uint8)
+
+
+def of_mxfp4(codes, exponents, shape):
+    values = FP4[codes % 8] * np.where(codes < 8, 1, -1) * 2.0**(exponents.astype(np.float32) - 127)[..., None]
+    return values.reshape(shape).astype(np.float32)
+
+
+def expert_weights(model):
+    return [(n, p) for n, p in model.named_parameters() if n.endswith(("gate_up_proj", "down_proj"))]
+
+
+def gpt_oss_round(model):
+    """The experts to values that MXFP4 has: their rows are the columns of what transformers keeps."""
+    with torch.no_grad():
+        for _, p in expert_weights(model):
+            x = p.float().numpy().swapaxes(1, 2)
+            p.copy_(torch.from_numpy(of_mxfp4(*mxfp4(x), x.shape).swapaxes(1, 2).copy()))
+
+
+def gpt_oss_twin(folder, twin, model):
+    """As the model was published."""
+    tensors = load_file(folder / "model.safetensors")
+    for name, p in expert_weights(model):
+        codes, exponents = mxfp4(p.detach().float().numpy().swapaxes(1, 2))
+        tensors.pop(name)
+        tensors[name + "_blocks"] = torch.from_numpy(codes[..., 0::2] | codes[..., 1::2] << 4).contiguous()
+        tensors[name + "_scales"] = torch.from_numpy(exponents).contiguous()
+    save_file(tensors, twin / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    (twin / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+def gguf_mxfp4(x):
+    codes, exponents = mxfp4(x)
+    blocks = np.concatenate([exponents[..., None], codes[..., :16] | codes[..., 16:] << 4], -1)
+    return blocks.reshape(*x.shape[:-1], -1)
+
+
 def gpt_oss_tensors(name, x, c):
     """Gate and up are in turn in one tensor, transposed; the converter parts and turns them."""
     if ".experts." not in name:
         return [(name + (".weight" if name.endswith("sinks") else ""), x)]
     kind = "bias" if name.endswith("_bias") else "weight"
     stem = name.removesuffix("_bias")
-    if kind == "weight":
-        x = x.swapaxes(1, 2)
-    if "gate_up_proj" not in name:
-        return [(f"{stem}.{kind}", x)]
-    return [(f"{stem.replace('gate_up_proj', part)}.{kind}", x[:, i::2])
-            for i, part in enumerate(("gate_proj", "up_proj"))]
+    turned = x if kind == "bias" else np.ascontiguousarray(x.swapaxes(1, 2))
+    parts = {f"{stem}.{kind}": turned}
+    if "gate_up_proj" in name:
+        parts = {f"{stem.replace('gate_up_proj', part)}.{kind}": turned[:, i::2]
+                 for i, part in enumerate(("gate_proj", "up_proj"))}
+    return [(key, part if kind == "bias" else gguf_mxfp4(part)) for key, part in parts.items()]
 
 
 def families():
@@ -145,10 +200,11 @@ def families():
                                   num_mtp_layers=0, rope_parameters=YARN),
                "DeepseekV3ForCausalLM", old=old_spelling, arch="deepseek2", keys=deepseek_keys, tensors=latent_tensors),
         Family("gpt_oss",
-               T.GptOssConfig(**COMMON, **SIZES, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
+               T.GptOssConfig(**COMMON, **SIZES | {"intermediate_size": 64}, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
                               sliding_window=12, rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0,
                                                                   "factor": 4.0, "truncate": False, "beta_fast": 32.0,
                                                                   "beta_slow": 1.0,
                                                                   "original_max_position_embeddings": 32}),
-               "GptOssForCausalLM", old=old_spelling, arch="gpt-oss", keys=gpt_oss_keys, tensors=gpt_oss_tensors),
+               "GptOssForCausalLM", old=old_spelling, arch="gpt-oss", keys=gpt_oss_keys, tensors=gpt_oss_tensors,
+               round=gpt_oss_round, twin=gpt_oss_twin),
     ]
