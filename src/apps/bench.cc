@@ -79,6 +79,7 @@ class Work {
     for (const LayerSpec& layer : spec.layers) {
       std::visit([&](const auto& mixer) { add(mixer, spec.dim); }, layer.mixer);
       if (const auto* gated = std::get_if<FfnSpec>(&layer.ffn)) dense_ += 3.0 * spec.dim * gated->hidden;
+      if (const auto* plain = std::get_if<PlainFfnSpec>(&layer.ffn)) dense_ += 2.0 * spec.dim * plain->hidden;
       if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) {
         dense_ += static_cast<double>(spec.dim) * moe->experts;
         experts_ += 3.0 * spec.dim * moe->hidden * moe->experts;

@@ -54,7 +54,7 @@ Result<DecoderSpec> read_spec(const Checkpoint& checkpoint, const Json& config_o
   auto spec = make_spec(overridden(checkpoint.config(), config_overrides));
   if (!spec.ok()) return Error{fmt::format("{}: {}", checkpoint.path(), spec.error().message)};
   // A GGUF file holds norm weights with the offset already added.
-  if (checkpoint.kind() == CheckpointKind::gguf) spec->norm_offset = 0.0F;
+  if (checkpoint.kind() == CheckpointKind::gguf) spec->norm.offset = 0.0F;
   return spec;
 }
 
@@ -63,7 +63,7 @@ Result<ModelPlan> plan_model(const Checkpoint& checkpoint, DeviceKind device, co
   ASSIGN_OR_RETURN(DecoderSpec spec, read_spec(checkpoint, config_overrides));
   ASSIGN_OR_RETURN(Task chosen,
                    choose_task(checkpoint, overridden(checkpoint.config(), config_overrides), task, &spec));
-  WeightStore store(checkpoint, device, nowhere, quantize);
+  WeightStore store(checkpoint, device, nowhere, quantize, spec.names);
   ASSIGN_OR_RETURN(Built built, build(spec, store));
   return ModelPlan{std::move(spec), std::move(built.decoder), built.pooler, std::move(chosen), store.bytes()};
 }
@@ -77,7 +77,7 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, con
                              checkpoint.path(), mebibytes(plan.weight_bytes), mebibytes(device.free_bytes()))};
   }
   ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(device, plan.weight_bytes));
-  WeightStore store(checkpoint, device.kind(), memory.data(), options.quantize);
+  WeightStore store(checkpoint, device.kind(), memory.data(), options.quantize, plan.spec.names);
   ASSIGN_OR_RETURN(Built built, build(plan.spec, store));
   CHECK(store.bytes() == plan.weight_bytes);
   store.fill(device, options.threads > 0 ? options.threads : usable_cores(), options.progress);

@@ -73,11 +73,12 @@ float quantize_row(const std::vector<float>& values, std::byte* data) {
   return scale;
 }
 
-/// Tensors beside the weights that a model can do without: scales of activations, and of caches that are no 8-bit
-/// floats.
+/// Tensors beside the weights that a model can do without: tables of rope, masks, scales of activations, and of caches
+/// that are no 8-bit floats.
 bool is_spare(std::string_view name) {
-  for (const std::string_view ending : {"rotary_emb.inv_freq", ".input_scale", ".output_scale", ".q_scale", ".k_scale",
-                                        ".v_scale", ".kv_scale", ".prob_scale"}) {
+  for (const std::string_view ending :
+       {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".input_scale", ".output_scale", ".q_scale",
+        ".k_scale", ".v_scale", ".kv_scale", ".prob_scale"}) {
     if (name.ends_with(ending)) return true;
   }
   return false;
@@ -99,11 +100,26 @@ FormatId format_of_columns(FormatId stored) {
 }
 
 /// The name without what some files put before it: "language_model.model.layers..." -> "model.layers...".
-std::string canonical(std::string_view name) {
+std::string plain(std::string_view name) {
   for (const std::string_view prefix : {"model.language_model.", "language_model.model."}) {
     if (name.starts_with(prefix)) return "model." + std::string(name.substr(prefix.size()));
   }
-  return std::string(name.starts_with("layers.") ? "model." : "") + std::string(name);
+  for (const std::string_view prefix : {"language_model.", "transformer."}) {
+    if (name.starts_with(prefix)) return std::string(name.substr(prefix.size()));
+  }
+  for (const std::string_view bare : {"layers.", "embed_tokens.", "norm."}) {
+    if (name.starts_with(bare)) return "model." + std::string(name);
+  }
+  return std::string(name);
+}
+
+/// Applies a rule to a name; whether it was one for it.
+bool rename(const NameRule& rule, std::string& name) {
+  size_t at = name.find(rule.theirs);
+  while (at != std::string::npos && at > 0 && name[at - 1] != '.') at = name.find(rule.theirs, at + 1);
+  if (at == std::string::npos) return false;
+  name.replace(at, rule.theirs.size(), rule.ours);
+  return true;
 }
 
 /// The layer of a tensor of the decoder, or -1.
@@ -117,22 +133,36 @@ int layer_of(std::string_view name) {
 
 }  // namespace
 
-const StoredTensor* WeightStore::find(std::string_view name) const {
-  if (const StoredTensor* tensor = checkpoint_.find(name)) return tensor;
-  if (const StoredTensor* tensor = checkpoint_.find("language_model." + std::string(name))) return tensor;
-  if (!name.starts_with("model.")) return nullptr;
-  const std::string rest(name.substr(6));
-  if (const StoredTensor* tensor = checkpoint_.find("model.language_model." + rest)) return tensor;
-  return checkpoint_.find(rest);
+WeightStore::WeightStore(const Checkpoint& checkpoint, DeviceKind device, std::byte* base, Quantize quantize,
+                         std::span<const NameRule> names)
+    : checkpoint_(checkpoint), device_(device), base_(base), quantize_(quantize) {
+  for (const StoredTensor& tensor : checkpoint.tensors()) {
+    std::string name = plain(tensor.name);
+    bool transposed = false;
+    for (const NameRule& rule : names) {
+      if (rename(rule, name)) transposed = transposed || (rule.transposed && tensor.shape.size() == 2);
+    }
+    known_.emplace(std::move(name), Known{&tensor, transposed});
+  }
+}
+
+WeightStore::Known WeightStore::find(std::string_view name) const {
+  const auto found = known_.find(name);
+  return found == known_.end() ? Known{} : found->second;
 }
 
 Result<const StoredTensor*> WeightStore::require(const std::string& name) const {
-  if (const StoredTensor* tensor = find(name)) return tensor;
+  if (const StoredTensor* tensor = find(name).tensor) return tensor;
   return Error{fmt::format("{}: tensor \"{}\" is missing", checkpoint_.path(), name)};
 }
 
 Result<Weight> WeightStore::weight(const std::string& name, int rows, int cols) {
-  return slice({.name = name, .shape = {rows, cols}, .rows = rows, .cols = cols});
+  const bool transposed = find(name).transposed;
+  return slice({.name = name,
+                .shape = transposed ? std::vector<int64_t>{cols, rows} : std::vector<int64_t>{rows, cols},
+                .rows = rows,
+                .cols = cols,
+                .transposed = transposed});
 }
 
 Result<Weight> WeightStore::slice(const WeightSlice& slice) {
@@ -156,7 +186,7 @@ Result<Weight> WeightStore::add_packing(const WeightSlice& slice) {
   packing.run = slice.run;
   packing.first_column = slice.first_column;
   packing.transposed = slice.transposed;
-  packing.quantized = !slice.transposed && to_quantize(canonical(tensor->name), scheme->format, slice.cols);
+  packing.quantized = !slice.transposed && to_quantize(plain(tensor->name), scheme->format, slice.cols);
   packing.to.format = slice.transposed             ? format_of_columns(scheme->format)
                       : packing.scales.in_blocks() ? FormatId::f8_block
                       : packing.quantized          ? FormatId::f8
@@ -322,12 +352,12 @@ Status WeightStore::check_all_used(int layers, std::string_view architecture) co
     return Error{fmt::format("{}: tensor \"{}\" has scales beside it, which only linear layers may have",
                              checkpoint_.path(), packing.tensor->name)};
   }
-  for (const StoredTensor& tensor : checkpoint_.tensors()) {
-    if (asked_.contains(&tensor) || is_spare(tensor.name)) continue;
-    const int layer = layer_of(canonical(tensor.name));
+  for (const auto& [name, known] : known_) {
+    if (asked_.contains(known.tensor) || is_spare(name)) continue;
+    const int layer = layer_of(name);
     if (layer < 0 || layer >= layers) continue;
     return Error{fmt::format("{}: tensor \"{}\" has no place in a {} as its configuration describes it",
-                             checkpoint_.path(), tensor.name, architecture)};
+                             checkpoint_.path(), known.tensor->name, architecture)};
   }
   return {};
 }

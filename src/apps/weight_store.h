@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "checkpoint/fp8_weights.h"
 #include "checkpoint/source.h"
+#include "model/spec.h"
 #include "model/weights.h"
 #include "tensor/device.h"
 #include "tensor/queue.h"
@@ -28,10 +30,10 @@ enum class Quantize : uint8_t {
 class WeightStore final : public Weights {
  public:
   /// Addresses start at `base`, which has room for everything or, for a plan, is no memory at all.
-  WeightStore(const Checkpoint& checkpoint, DeviceKind device, std::byte* base, Quantize quantize = Quantize::no)
-      : checkpoint_(checkpoint), device_(device), base_(base), quantize_(quantize) {}
+  WeightStore(const Checkpoint& checkpoint, DeviceKind device, std::byte* base, Quantize quantize = Quantize::no,
+              std::span<const NameRule> names = {});
 
-  bool has(std::string_view name) const override { return find(name) != nullptr; }
+  bool has(std::string_view name) const override { return find(name).tensor != nullptr; }
   Result<Weight> weight(const std::string& name, int rows, int cols) override;
   Result<Weight> slice(const WeightSlice& slice) override;
   Result<Tensor> vectors(std::span<const NamedRows> parts, float offset) override;
@@ -50,6 +52,11 @@ class WeightStore final : public Weights {
   void fill(Device& device, int threads, const std::function<void(double)>& progress);
 
  private:
+  /// A tensor of the checkpoint under the name that models ask for.
+  struct Known {
+    const StoredTensor* tensor = nullptr;
+    bool transposed = false;
+  };
   /// Rows of a stored tensor that become one packed weight.
   struct Packing {
     const StoredTensor* tensor;  // null: invented
@@ -96,7 +103,7 @@ class WeightStore final : public Weights {
     std::vector<float> row_scales;
   };
 
-  const StoredTensor* find(std::string_view name) const;
+  Known find(std::string_view name) const;
   Result<const StoredTensor*> require(const std::string& name) const;
   Result<Weight> add_packing(const WeightSlice& slice);
   /// Whether a matrix in this format becomes 8-bit floats.
@@ -135,6 +142,7 @@ class WeightStore final : public Weights {
   std::byte* base_;
   Quantize quantize_;
   int64_t used_ = 0;
+  std::map<std::string, Known, std::less<>> known_;
   std::set<const StoredTensor*> asked_;
   std::vector<Packing> packings_;
   std::vector<Vector> vectors_;

@@ -170,6 +170,50 @@ TEST(GgufConfig, Experts) {
   EXPECT_THAT(refusal("llama", {with("llama.expert_count", 8)}), HasSubstr("expert_used_count\" is missing"));
 }
 
+TEST(GgufConfig, PartOfAHeadMayRotate) {
+  EXPECT_EQ(config("glm4", {with("glm4.rope.dimension_count", 4)}).number("partial_rotary_factor"), 0.5);
+  EXPECT_FALSE(config("glm4", {with("glm4.rope.dimension_count", 8)}).has("partial_rotary_factor"));
+  EXPECT_THAT(refusal("glm4", {with("glm4.rope.dimension_count", 16)}), HasSubstr("but heads have 8"));
+  EXPECT_THAT(refusal("glm4", {with("glm4.rope.dimension_count", 5)}), HasSubstr("but heads have 8"));
+}
+
+TEST(GgufConfig, NormsThatTakeTheMeanOffHaveAnEpsilonOfTheirOwn) {
+  const Json json = config("command-r", {without("command-r.attention.layer_norm_rms_epsilon"),
+                                         with_float("command-r.attention.layer_norm_epsilon", 1e-3F),
+                                         with_float("command-r.logit_scale", 0.25F)});
+
+  EXPECT_EQ(json.number("layer_norm_eps"), double{1e-3F});
+  EXPECT_EQ(json.number("logit_scale"), 0.25);
+  EXPECT_FALSE(json.has("rms_norm_eps"));
+}
+
+TEST(GgufConfig, Phi3NeedsBothListsOfFactors) {
+  const std::string factors = raw(1.0F) + raw(1.5F) + raw(4.0F) + raw(8.0F);
+  const std::vector<Change> keys = {with("phi3.rope.scaling.original_context_length", 32),
+                                    with("phi3.attention.sliding_window", 0),
+                                    with_float("phi3.rope.scaling.attn_factor", 1.25F)};
+  GgufWriter writer = small_model("phi3", keys);
+  writer.tensor("rope_factors_long.weight", {4}, 0, factors);
+  EXPECT_FALSE(config_of(writer).ok());
+  writer.tensor("rope_factors_short.weight", {4}, 0, factors);
+
+  const Json json = config_of(writer).value();
+
+  EXPECT_EQ(json.find("rope_scaling")->dump(),
+            R"({"rope_type":"longrope","long_factor":[1.0,1.5,4.0,8.0],"short_factor":[1.0,1.5,4.0,8.0],)"
+            R"("original_max_position_embeddings":32,"attention_factor":1.25})");
+  EXPECT_EQ(json.integer("sliding_window"), 0);
+}
+
+TEST(GgufConfig, Olmo2WithAWindowIsOlmo3) {
+  const auto name = [](const std::vector<Change>& changes) {
+    return config("olmo2", changes).find("architectures")->items().front().as_string();
+  };
+
+  EXPECT_EQ(name({}), "Olmo2ForCausalLM");
+  EXPECT_EQ(name({with("olmo2.attention.sliding_window", 16)}), "Olmo3ForCausalLM");
+}
+
 TEST(GgufConfig, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
   EXPECT_THAT(refusal("mamba", {}), AllOf(HasSubstr(R"("mamba" is not supported (known: )"), HasSubstr(", llama, "),
                                           HasSubstr(", qwen3moe")));

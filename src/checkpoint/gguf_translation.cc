@@ -82,7 +82,7 @@ Status GgufTranslation::heads() {
   }
   config_.set("num_attention_heads", heads_).set("num_key_value_heads", kv_heads.value_or(heads_));
   config_.set("head_dim", head_dim_);
-  config_.set("attention_bias", has_tensor("blk.0.attn_q.bias"));
+  config_.set("attention_bias", has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_qkv.bias"));
   config_.set("mlp_bias", has_tensor("blk.0.ffn_up.bias"));
   return {};
 }

@@ -25,8 +25,7 @@ struct BlockPlace {
   int layer = 0;
   int dim = 0;
   int rope = 0;  // which of Step::ropes its layer uses
-  float norm_eps = 0.0F;
-  float norm_offset = 0.0F;
+  NormSpec norm;
 };
 
 Result<std::unique_ptr<Block>> make_block(const AttentionSpec& spec, const BlockPlace& place, Weights& weights);
@@ -34,6 +33,7 @@ Result<std::unique_ptr<Block>> make_block(const MlaSpec& spec, const BlockPlace&
 Result<std::unique_ptr<Block>> make_block(const DeltaNetSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const ShortConvSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const FfnSpec& spec, const BlockPlace& place, Weights& weights);
+Result<std::unique_ptr<Block>> make_block(const PlainFfnSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const MoeSpec& spec, const BlockPlace& place, Weights& weights);
 
 }  // namespace quern

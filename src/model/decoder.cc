@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "ops/elementwise.h"
-#include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
 #include "ops/select.h"
@@ -25,34 +24,50 @@ Tensor Decoder::run(Step& step) const {
   for (size_t i = 0; i < ropes_.size(); ++i) {
     step.ropes[i] = rope_table(exec, step.inputs.segments.positions, ropes_[i].inverse_frequencies, ropes_[i].factor);
   }
-  const Tensor x = embed(exec, embedding_, step.inputs.tokens, embedding_scale_);
+  const Tensor x = embed_tokens(step);
   for (const Part& part : parts_) run(step, part, x);
   return x;
 }
 
 Tensor Decoder::outputs(Step& step, Tensor hidden) const {
   if (step.shape.outputs == 0) return {};
-  return rms_norm(step.exec, select_rows(step.exec, hidden, step.inputs.outputs), norm_, norm_eps_);
+  return norm_.of(step.exec, select_rows(step.exec, hidden, step.inputs.outputs));
 }
 
-Tensor Decoder::logits_of_hidden(Step& step, Tensor hidden) const {
-  return logits(step, rms_norm(step.exec, hidden, norm_, norm_eps_));
+Tensor Decoder::logits_of_hidden(Step& step, Tensor hidden) const { return logits(step, norm_.of(step.exec, hidden)); }
+
+Tensor Decoder::embed_tokens(const Step& step) const {
+  Exec& exec = step.exec;
+  const Tensor x = embed(exec, embedding_, step.inputs.tokens, embedding_scale_);
+  if (positions_.rows == 0) return x;
+  const Arena::Scope scope(exec.arena);
+  add(exec, x, embed(exec, positions_, step.inputs.segments.positions, 1.0F));
+  return x;
 }
 
 void Decoder::run(Step& step, const Part& part, Tensor x) const {
+  add_part(step, part, x);
+  if (part.scalar) scale_by(step.exec, x, part.scalar);
+}
+
+void Decoder::add_part(Step& step, const Part& part, Tensor x) const {
   const Arena::Scope scope(step.exec.arena);
-  const Tensor normed = rms_norm(step.exec, x, part.norm, norm_eps_);
-  if (!part.post_norm) return part.block->forward(step, normed, x, true);
+  const Tensor normed = part.norm.of(step.exec, x);
+  if (!part.post_norm && part.factor == 1.0F) {
+    for (const auto& block : part.blocks) block->forward(step, normed, x, true);
+    return;
+  }
   const Tensor y = step.exec.arena.tensor(Dtype::f32, step.shape.tokens, dim_);
-  part.block->forward(step, normed, y, false);
-  rms_norm_into(step.exec, y, y, part.post_norm, norm_eps_);
-  add(step.exec, x, y);
+  for (const auto& block : part.blocks) block->forward(step, normed, y, block != part.blocks.front());
+  if (part.post_norm) part.post_norm.apply(step.exec, y);
+  add(step.exec, x, y, part.factor);
 }
 
 Tensor Decoder::logits(Step& step, Tensor hidden) const {
   CHECK(output_.count > 0);
   const Tensor scores = step.exec.arena.tensor(Dtype::f32, hidden.dims[0], output_.rows);
   linear_into(step.exec, scores, hidden, output_, false);
+  if (logit_scale_ != 1.0F) scale(step.exec, scores, logit_scale_);
   if (logit_softcap_ > 0) softcap(step.exec, scores, logit_softcap_);
   return scores;
 }
@@ -90,12 +105,11 @@ int64_t Decoder::measure(const Exec& like, const StepShape& shape, const KvCache
 Result<Decoder> Decoder::build(const DecoderSpec& spec, Weights& weights) {
   Decoder decoder;
   decoder.dim_ = spec.dim;
-  decoder.norm_eps_ = spec.norm_eps;
   decoder.embedding_scale_ = spec.embedding_scale;
+  decoder.logit_scale_ = spec.logit_scale;
   decoder.logit_softcap_ = spec.logit_softcap;
   decoder.layout_ = kv_layout(spec, 2);
-  const std::string embedding = "model.embed_tokens.weight";
-  ASSIGN_OR_RETURN(decoder.embedding_, weights.weight(embedding, spec.vocab, spec.dim));
+  TRY(decoder.load_tables(spec, weights));
 
   std::vector<RopeSpec> ropes;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -103,7 +117,7 @@ Result<Decoder> Decoder::build(const DecoderSpec& spec, Weights& weights) {
     if (const RopeSpec* rope = rope_of(spec.layers[i].mixer)) {
       const auto known = std::find(ropes.begin(), ropes.end(), *rope);
       index = static_cast<int>(known - ropes.begin());
-      if (known == ropes.end()) ropes.push_back(*rope);
+      if (known == ropes.end() && rope->dims > 0) ropes.push_back(*rope);
     }
     TRY(decoder.load_layer(spec, static_cast<int>(i), index, weights));
   }
@@ -114,47 +128,59 @@ Result<Decoder> Decoder::build(const DecoderSpec& spec, Weights& weights) {
     decoder.ropes_.push_back({weights.constants(rope.inverse_frequencies), rope.factor});
   }
 
-  ASSIGN_OR_RETURN(decoder.norm_, weights.vector("model.norm.weight", spec.dim, spec.norm_offset));
-  if (spec.pooler) return decoder;
-  if (spec.tied) {
-    decoder.output_.parts[0] = decoder.embedding_;
-    decoder.output_.count = 1;
-    decoder.output_.rows = spec.vocab;
-    decoder.output_.cols = spec.dim;
-  } else {
-    ASSIGN_OR_RETURN(decoder.output_, weights.matrix({{"lm_head", spec.vocab}}, spec.dim, false));
-  }
+  ASSIGN_OR_RETURN(decoder.norm_, Norm::load("model.norm", spec.dim, spec.norm, weights));
   return decoder;
+}
+
+Status Decoder::load_tables(const DecoderSpec& spec, Weights& weights) {
+  ASSIGN_OR_RETURN(embedding_, weights.weight("model.embed_tokens.weight", spec.vocab, spec.dim));
+  if (spec.learned_positions > 0) {
+    ASSIGN_OR_RETURN(positions_, weights.weight("model.embed_positions.weight", spec.learned_positions, spec.dim));
+  }
+  if (spec.pooler) return {};  // it has no output matrix
+  if (!spec.tied) {
+    ASSIGN_OR_RETURN(output_, weights.matrix({{"lm_head", spec.vocab}}, spec.dim, spec.output_bias));
+    return {};
+  }
+  output_.parts[0] = embedding_;
+  output_.count = 1;
+  output_.rows = spec.vocab;
+  output_.cols = spec.dim;
+  return {};
 }
 
 Status Decoder::load_layer(const DecoderSpec& spec, int index, int rope, Weights& weights) {
   const LayerSpec& layer = spec.layers[static_cast<size_t>(index)];
-  const BlockPlace place{
-      fmt::format("model.layers.{}.", index), index, spec.dim, rope, spec.norm_eps, spec.norm_offset};
+  const BlockPlace place{fmt::format("model.layers.{}.", index), index, spec.dim, rope, spec.norm};
   const auto block = [&](const auto& part) { return make_block(part, place, weights); };
-  // Llama's files call the norm before the ffn "post_attention_layernorm"; with post norms that name means what it
-  // says.
-  const bool post = layer.post_norms;
-  ASSIGN_OR_RETURN(Part mixer, load_part(spec, place.prefix + "input_layernorm.weight",
-                                         post ? place.prefix + "post_attention_layernorm.weight" : "",
-                                         std::visit(block, layer.mixer), weights));
-  parts_.push_back(std::move(mixer));
-  ASSIGN_OR_RETURN(
-      Part ffn,
-      load_part(spec, place.prefix + (post ? "pre_feedforward_layernorm" : "post_attention_layernorm") + ".weight",
-                post ? place.prefix + "post_feedforward_layernorm.weight" : "", std::visit(block, layer.ffn), weights));
-  parts_.push_back(std::move(ffn));
+  const LayerNorms& norms = layer.norms;
+  ASSIGN_OR_RETURN(auto mixer, std::visit(block, layer.mixer));
+  ASSIGN_OR_RETURN(auto ffn, std::visit(block, layer.ffn));
+  ASSIGN_OR_RETURN(Part first, load_part(place, norms.before_mixer, norms.after_mixer, weights));
+  first.factor = layer.residual_factor;
+  first.blocks.push_back(std::move(mixer));
+  if (layer.parallel) {
+    first.blocks.push_back(std::move(ffn));
+    parts_.push_back(std::move(first));
+    return {};
+  }
+  ASSIGN_OR_RETURN(Part second, load_part(place, norms.before_ffn, norms.after_ffn, weights));
+  second.factor = layer.residual_factor;
+  second.blocks.push_back(std::move(ffn));
+  if (layer.scaled) {
+    ASSIGN_OR_RETURN(second.scalar, weights.vector(place.prefix + "layer_scalar", 1, 0.0F));
+  }
+  parts_.push_back(std::move(first));
+  parts_.push_back(std::move(second));
   return {};
 }
 
-Result<Decoder::Part> Decoder::load_part(const DecoderSpec& spec, const std::string& norm, const std::string& post_norm,
-                                         Result<std::unique_ptr<Block>> block, Weights& weights) {
+Result<Decoder::Part> Decoder::load_part(const BlockPlace& place, const std::string& norm, const std::string& post_norm,
+                                         Weights& weights) {
+  const auto full = [&](const std::string& name) { return name.empty() ? name : place.prefix + name; };
   Part part;
-  ASSIGN_OR_RETURN(part.block, std::move(block));
-  ASSIGN_OR_RETURN(part.norm, weights.vector(norm, spec.dim, spec.norm_offset));
-  if (!post_norm.empty()) {
-    ASSIGN_OR_RETURN(part.post_norm, weights.vector(post_norm, spec.dim, spec.norm_offset));
-  }
+  ASSIGN_OR_RETURN(part.norm, Norm::load(full(norm), place.dim, place.norm, weights));
+  ASSIGN_OR_RETURN(part.post_norm, Norm::load(full(post_norm), place.dim, place.norm, weights));
   return part;
 }
 

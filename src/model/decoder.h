@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "model/block.h"
+#include "model/norm.h"
 #include "model/spec.h"
 #include "model/step.h"
 #include "model/weights.h"
@@ -33,11 +34,13 @@ class Decoder {
   int64_t activation_bytes(Queue queue, Dtype activations, const StepShape& most, int max_positions) const;
 
  private:
-  /// x += post_norm(block(norm(x))); without a post norm the block adds to x itself.
+  /// x += factor * post_norm(sum of blocks(norm(x))); with nothing to do behind them the blocks add to x themselves.
   struct Part {
-    Tensor norm;
-    std::unique_ptr<Block> block;
-    Tensor post_norm;
+    Norm norm;
+    std::vector<std::unique_ptr<Block>> blocks;
+    Norm post_norm;
+    float factor = 1.0F;
+    Tensor scalar;  // [1] what x is multiplied with in the end, or none
   };
   struct Rope {
     Tensor inverse_frequencies;
@@ -46,20 +49,25 @@ class Decoder {
 
   Decoder() = default;
   Status load_layer(const DecoderSpec& spec, int index, int rope, Weights& weights);
-  Result<Part> load_part(const DecoderSpec& spec, const std::string& norm, const std::string& post_norm,
-                         Result<std::unique_ptr<Block>> block, Weights& weights);
+  Status load_tables(const DecoderSpec& spec, Weights& weights);
+  /// A part without blocks yet. The names are those of its norms, if it has them.
+  static Result<Part> load_part(const BlockPlace& place, const std::string& norm, const std::string& post_norm,
+                                Weights& weights);
+  Tensor embed_tokens(const Step& step) const;
   void run(Step& step, const Part& part, Tensor x) const;
+  void add_part(Step& step, const Part& part, Tensor x) const;
   int64_t measure(const Exec& like, const StepShape& shape, const KvCache& kv) const;
 
   int dim_ = 0;
-  float norm_eps_ = 0.0F;
   float embedding_scale_ = 1.0F;
+  float logit_scale_ = 1.0F;
   float logit_softcap_ = 0.0F;
   KvLayout layout_;
   Weight embedding_;
+  Weight positions_;  // learned; no rows: none
   std::vector<Rope> ropes_;
-  std::vector<Part> parts_;  // two for each layer: mixer, ffn
-  Tensor norm_;
+  std::vector<Part> parts_;  // two for each layer: mixer, ffn; or one of both
+  Norm norm_;
   Matrix output_;
 };
 

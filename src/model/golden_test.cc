@@ -115,6 +115,31 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name + "_" + test.param.place.name(); });
 
+/// The description of a model, and every number of its layers.
+std::string spelled_out(const std::string& path) {
+  const auto spec = make_spec(Json::parse(read_file(path).value()).value());
+  if (!spec.ok()) return spec.error().message;
+  std::string out = describe(*spec);
+  for (const LayerSpec& layer : spec->layers) {
+    for (const float inverse : std::get<AttentionSpec>(layer.mixer).rope.inverse_frequencies) {
+      out += fmt::format(" {}", inverse);
+    }
+  }
+  return out;
+}
+
+TEST(GoldenSet, OldAndNewSpellingsOfAConfigurationAreOneModel) {
+  int pairs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string older = entry.path().string() + "/config.json";
+    const std::string newer = entry.path().string() + "/config.v5.json";
+    if (!file_exists(newer)) continue;
+    EXPECT_EQ(spelled_out(older), spelled_out(newer)) << older;
+    ++pairs;
+  }
+  EXPECT_GE(pairs, 15);
+}
+
 /// What the configuration of a checkpoint is read by.
 MakeSpec family_of(const std::string& path) {
   const std::string gguf = path + "/model.gguf";

@@ -11,7 +11,7 @@ Result<Pooler> Pooler::build(const DecoderSpec& spec, Weights& weights) {
   Pooler pooler;
   pooler.pooling_ = spec.pooler->pooling;
   pooler.dim_ = spec.dim;
-  pooler.norm_eps_ = spec.norm_eps;
+  pooler.norm_eps_ = spec.norm.eps;
   if (!spec.pooler->head) return pooler;
   const HeadSpec& head = *spec.pooler->head;
   pooler.function_ = head.function;

@@ -17,6 +17,7 @@ const char* name(Activation activation) {
     case Activation::gelu_tanh: return "gelu_tanh";
     case Activation::gelu_erf: return "gelu_erf";
     case Activation::clamped_swiglu: return "clamped_swiglu";
+    case Activation::relu: return "relu";
   }
   return "?";
 }
@@ -40,6 +41,13 @@ std::string text(const AttentionSpec& spec) {
   if (!spec.causal) out += ", both ways";
   if (spec.sinks) out += ", sinks";
   if (spec.output_gate) out += ", output gate";
+  if (spec.whole_qk_norm) out += ", whole qk norm";
+  if (spec.qk_layer_norm) out += ", qk layer norm";
+  if (spec.value_norm) out += ", v norm";
+  if (spec.values_are_keys) out += ", v = k";
+  if (spec.query_growth.beta != 0.0F) {
+    out += fmt::format(", q x 1 + {:g} ln(1 + position / {:g})", spec.query_growth.beta, spec.query_growth.period);
+  }
   return out + ", " + text(spec.rope);
 }
 
@@ -76,6 +84,10 @@ std::string text(const RouterRule& rule) {
   return out;
 }
 
+std::string text(const PlainFfnSpec& spec) {
+  return fmt::format("plain ffn {} {}{}", spec.hidden, name(spec.activation), spec.bias ? ", bias" : "");
+}
+
 std::string text(const MoeSpec& spec) {
   std::string out = fmt::format("moe {} of {} experts of {} {}{}", spec.router.used, spec.experts, spec.hidden,
                                 name(spec.activation), text(spec.router));
@@ -88,8 +100,21 @@ std::string text(const MoeSpec& spec) {
 
 std::string text(const LayerSpec& layer) {
   const auto print = [](const auto& part) { return text(part); };
-  return fmt::format("{}; {}{}", std::visit(print, layer.mixer), std::visit(print, layer.ffn),
-                     layer.post_norms ? "; post norms" : "");
+  std::string out = fmt::format("{}; {}", std::visit(print, layer.mixer), std::visit(print, layer.ffn));
+  if (!layer.norms.after_mixer.empty()) {
+    out += layer.norms.before_mixer.empty() ? "; norms after, none before" : "; post norms";
+  }
+  if (layer.parallel) out += "; parallel";
+  if (layer.scaled) out += "; scaled";
+  if (layer.residual_factor != 1.0F) out += fmt::format("; residual x {:.6g}", layer.residual_factor);
+  return out;
+}
+
+std::string text(const NormSpec& norm) {
+  std::string out = fmt::format("{} norm eps {:g}", norm.kind == NormKind::rms ? "rms" : "layer", norm.eps);
+  if (norm.offset != 0) out += fmt::format(", weights + {:g}", norm.offset);
+  if (norm.bias) out += ", bias";
+  return out;
 }
 
 std::string text(const PoolerSpec& spec) {
@@ -201,10 +226,12 @@ const RopeSpec* rope_of(const Mixer& mixer) {
 std::string describe(const DecoderSpec& spec) {
   std::string out = fmt::format("{}: {} layers, dim {}, vocabulary {}, {} positions\n", spec.architecture,
                                 spec.layers.size(), spec.dim, spec.vocab, spec.max_positions);
-  out += fmt::format("rms norm eps {:g}", spec.norm_eps);
-  if (spec.norm_offset != 0) out += fmt::format(", weights + {:g}", spec.norm_offset);
+  out += text(spec.norm);
   if (spec.embedding_scale != 1.0F) out += fmt::format("; embedding x {:.6g}", spec.embedding_scale);
+  if (spec.learned_positions > 0) out += fmt::format("; {} learned positions", spec.learned_positions);
   out += spec.pooler ? "; no output" : spec.tied ? "; tied output" : "; own output";
+  if (spec.output_bias) out += " with bias";
+  if (spec.logit_scale != 1.0F) out += fmt::format(" x {:.6g}", spec.logit_scale);
   if (spec.logit_softcap > 0) out += fmt::format(", softcap {:g}", spec.logit_softcap);
   out += '\n';
   for (size_t i = 0; i < spec.layers.size(); ++i) {

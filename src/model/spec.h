@@ -23,6 +23,14 @@ struct RopeSpec {
   bool operator==(const RopeSpec&) const = default;
 };
 
+/// Queries at later positions are multiplied with 1 + beta * ln(1 + floor(position / period)); beta 0: not.
+struct QueryGrowth {
+  float beta = 0.0F;
+  float period = 1.0F;
+
+  bool operator==(const QueryGrowth&) const = default;
+};
+
 struct AttentionSpec {
   int heads = 0;
   int kv_heads = 0;
@@ -32,7 +40,13 @@ struct AttentionSpec {
   int window = 0;  // 0: full attention
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;      // RMS over head_dim with one weight, before rope
+  // Before rope; at most one of these norms.
+  bool qk_norm = false;          // RMS over head_dim, one weight for all heads
+  bool whole_qk_norm = false;    // RMS over all heads together
+  bool qk_layer_norm = false;    // over head_dim with the mean taken off, weights for each head
+  bool value_norm = false;       // RMS over head_dim of values, without weights
+  bool values_are_keys = false;  // there is no projection of values: they are the keys before norm and rope
+  QueryGrowth query_growth;
   bool causal = true;        // false: later tokens are seen too, with a window those less than `window` away
   bool sinks = false;        // a score for each head that takes part in the softmax and has no value
   bool output_gate = false;  // a sigmoid on each output, from rows that stand behind each head's query
@@ -94,6 +108,15 @@ struct FfnSpec {
   bool operator==(const FfnSpec&) const = default;
 };
 
+/// A feed-forward part without a gate.
+struct PlainFfnSpec {
+  int hidden = 0;
+  Activation activation = Activation::gelu_tanh;
+  bool bias = false;
+
+  bool operator==(const PlainFfnSpec&) const = default;
+};
+
 /// Routed experts, and perhaps a feed-forward part beside them that every token goes through.
 struct MoeSpec {
   int experts = 0;
@@ -111,12 +134,43 @@ struct MoeSpec {
   bool operator==(const MoeSpec&) const = default;
 };
 
+/// The norms around a layer's parts, by the names of their tensors in its files; no name, no norm.
+struct LayerNorms {
+  std::string before_mixer = "input_layernorm";
+  std::string after_mixer;                              // before the residual is added
+  std::string before_ffn = "post_attention_layernorm";  // so called by Llama
+  std::string after_ffn;
+
+  bool operator==(const LayerNorms&) const = default;
+};
+
 struct LayerSpec {
   Mixer mixer;
-  std::variant<FfnSpec, MoeSpec> ffn;
-  bool post_norms = false;  // norms after mixer and ffn too, before the residual is added
+  std::variant<FfnSpec, MoeSpec, PlainFfnSpec> ffn;
+  LayerNorms norms;
+  bool parallel = false;         // the ffn reads what the mixer reads; norms.before_ffn is not used
+  float residual_factor = 1.0F;  // on what mixer and ffn add
+  bool scaled = false;           // what leaves the layer is multiplied with a number of the file, "layer_scalar"
 
   bool operator==(const LayerSpec&) const = default;
+};
+
+enum class NormKind : uint8_t {
+  rms,
+  layer,  // takes the mean off
+};
+struct NormSpec {
+  NormKind kind = NormKind::rms;
+  bool bias = false;
+  float eps = 0.0F;
+  float offset = 0.0F;  // added to every weight at load (1 for Gemma safetensors)
+};
+
+/// What the files of a family call a tensor that this program knows by another name. A rule applies where `theirs`
+/// stands at the beginning of a name or behind a dot.
+struct NameRule {
+  std::string theirs, ours;
+  bool transposed = false;  // the matrix is stored [in, out]
 };
 
 struct DecoderSpec {
@@ -124,13 +178,16 @@ struct DecoderSpec {
   int vocab = 0;
   int dim = 0;
   int max_positions = 0;  // context length it was made for
-  float norm_eps = 0.0F;
-  float norm_offset = 0.0F;  // added to every norm weight at load (1 for Gemma safetensors)
+  NormSpec norm;
   float embedding_scale = 1.0F;
+  int learned_positions = 0;  // rows of a table that is added to the embedding; 0: none
+  float logit_scale = 1.0F;
   float logit_softcap = 0.0F;
   bool tied = false;                 // the output matrix is the embedding
+  bool output_bias = false;          // of an output matrix of its own
   std::optional<PoolerSpec> pooler;  // a model that answers with a vector or scores: it has no output matrix
   std::vector<LayerSpec> layers;
+  std::vector<NameRule> names;
 };
 
 /// Whether a token depends on earlier ones only, so that a sequence may come in parts and grow.

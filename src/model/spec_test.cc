@@ -17,7 +17,7 @@ DecoderSpec striped(int layers, int period, int window) {
     attention.kv_heads = 2;
     attention.head_dim = 32;
     attention.window = (i + 1) % period == 0 ? 0 : window;
-    spec.layers.push_back({attention, FfnSpec{}, false});
+    spec.layers.push_back({attention, FfnSpec{}, {}});
   }
   return spec;
 }
@@ -76,7 +76,7 @@ TEST(KvLayout, LatentsTakeOneRankAndOneRotatedKeyForEachToken) {
   mla.kv_rank = 512;
   mla.rope.dims = 64;
   DecoderSpec spec;
-  spec.layers.assign(61, {mla, FfnSpec{}, false});
+  spec.layers.assign(61, {mla, FfnSpec{}, {}});
 
   const KvLayout layout = kv_layout(spec, 2);
 

@@ -35,4 +35,11 @@ Result<Matrix> Weights::matrix_of(std::span<const WeightSlice> slices) {
   return matrix;
 }
 
+Result<Matrix> Weights::fused(const std::string& whole, std::initializer_list<NamedRows> parts, int cols, bool bias) {
+  if (!has(whole + ".weight")) return matrix(parts, cols, bias);
+  int rows = 0;
+  for (const NamedRows& part : parts) rows += part.rows;
+  return matrix({{whole, rows}}, cols, bias);
+}
+
 }  // namespace quern

@@ -75,6 +75,8 @@ class Weights {
   Result<Matrix> matrix(std::initializer_list<NamedRows> parts, int cols, bool bias);
   /// Slices stacked by rows, all of as many columns.
   Result<Matrix> matrix_of(std::span<const WeightSlice> slices);
+  /// The same where a file may keep all the rows as one layer `whole`.
+  Result<Matrix> fused(const std::string& whole, std::initializer_list<NamedRows> parts, int cols, bool bias);
 };
 
 }  // namespace quern

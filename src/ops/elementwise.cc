@@ -2,15 +2,20 @@
 
 namespace quern {
 
-void add(Exec& exec, Tensor x, Tensor y) {
+void add(Exec& exec, Tensor x, Tensor y, float factor) {
   CHECK(x.rank == 2 && y.rank == 2 && x.dims[0] == y.dims[0] && x.dims[1] == y.dims[1]);
   CHECK(x.dtype == Dtype::f32 && y.dtype == Dtype::f32);
-  kernels::add(exec, x, y);
+  kernels::add(exec, x, y, factor);
 }
 
 void scale(Exec& exec, Tensor x, float factor) {
   CHECK(x.rank == 2 && x.dtype == Dtype::f32);
   kernels::scale(exec, x, factor);
+}
+
+void scale_by(Exec& exec, Tensor x, Tensor factor) {
+  CHECK(x.rank == 2 && x.dtype == Dtype::f32 && factor.dtype == Dtype::f32 && factor.dims[0] == 1);
+  kernels::scale_by(exec, x, factor);
 }
 
 void softcap(Exec& exec, Tensor x, float cap) {
@@ -29,6 +34,14 @@ void copy_heads(Exec& exec, Tensor y, Tensor x) {
   for (int i = 0; i < 3; ++i) CHECK(x.dims[i] == y.dims[i]);
   CHECK(x.strides[2] == 1 && y.strides[2] == 1);
   kernels::copy_heads(exec, y, x);
+}
+
+Tensor to_activations(Exec& exec, Tensor x) {
+  CHECK(x.rank == 2 && x.dtype == Dtype::f32);
+  if (exec.activations == Dtype::f32) return x;
+  const Tensor y = exec.arena.tensor(exec.activations, x.dims[0], x.dims[1]);
+  kernels::convert(exec, y, x);
+  return y;
 }
 
 }  // namespace quern

@@ -35,5 +35,25 @@ TEST_F(ElementwiseGpu, TakesAlignedRowsInVectors) {
   }
 }
 
+TEST_F(ElementwiseGpu, MakesActivationsOfFloats) {
+  for (const Dtype type : activation_types) {
+    for (const int32_t dim : {1, 15, 576, 1028}) {
+      TestDevice device;
+      Exec exec = device.exec();
+      exec.activations = type;
+      TestMatrix x = TestMatrix::random(5, dim, 1, 20.0F);
+
+      const Tensor y = to_activations(exec, x.tensor());
+
+      ASSERT_EQ(y.dtype, type);
+      for (int32_t row = 0; row < 5; ++row) {
+        for (int32_t i = 0; i < dim; ++i) {
+          ASSERT_NEAR(float_at(y, row, i), x.get(row, i), rounding(type) * std::abs(x.get(row, i)));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quern::testing

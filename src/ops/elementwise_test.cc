@@ -15,15 +15,22 @@ TEST(Elementwise, AddsScalesAndCaps) {
       TestMatrix sums = x;
       TestMatrix scaled = x;
       TestMatrix capped = x;
+      TestMatrix tenths = x;
+      TestMatrix scaled_by = x;
+      std::vector<float> factor = {0.125F};
 
       add(exec, sums.tensor(), y.tensor());
+      add(exec, tenths.tensor(), y.tensor(), 0.1F);
       scale(exec, scaled.tensor(), 0.125F);
+      scale_by(exec, scaled_by.tensor(), view(factor));
       softcap(exec, capped.tensor(), 30.0F);
 
       for (int32_t row = 0; row < 5; ++row) {
         for (int32_t i = 0; i < dim; ++i) {
           ASSERT_EQ(sums.at(row, i), x.at(row, i) + y.at(row, i));
+          ASSERT_NEAR(tenths.get(row, i), x.get(row, i) + static_cast<double>(0.1F) * y.get(row, i), 1e-5);
           ASSERT_EQ(scaled.at(row, i), x.at(row, i) * 0.125F);
+          ASSERT_EQ(scaled_by.at(row, i), scaled.at(row, i));
           ASSERT_NEAR(capped.get(row, i), 30.0 * std::tanh(x.get(row, i) / 30.0), 1e-5);
         }
       }

@@ -13,6 +13,7 @@ enum class Activation : uint8_t {
   silu,
   gelu_tanh,
   gelu_erf,
+  relu,
   clamped_swiglu,  // g * sigmoid(1.702 g) of g = min(gate, 7), times 1 + up clamped to [-7, 7] (gpt-oss)
 };
 inline constexpr float swiglu_limit = 7.0F;

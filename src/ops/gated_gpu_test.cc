@@ -14,6 +14,7 @@ double activated(double x, double up, Activation activation) {
     case Activation::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x))) * up;
     case Activation::gelu_erf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0)) * up;
+    case Activation::relu: return std::max(x, 0.0) * up;
     case Activation::clamped_swiglu:
       x = std::min(x, 7.0);
       return x / (1 + std::exp(-1.702 * x)) * (std::clamp(up, -7.0, 7.0) + 1);
@@ -23,8 +24,8 @@ double activated(double x, double up, Activation activation) {
 
 TEST_F(GatedGpu, AgreesWithADoubleReferenceForEveryType) {
   for (const Dtype type : activation_types) {
-    for (const Activation activation :
-         {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::clamped_swiglu}) {
+    for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu,
+                                        Activation::clamped_swiglu}) {
       for (const int32_t hidden : {8, 13, 1536, 2056, 14336}) {
         for (const int32_t padding : {8, 3}) {
           TestDevice device;
@@ -61,7 +62,8 @@ TEST_F(GatedGpu, HalfTypesSaturateAndKeepNaN) {
       x.set(0, i, gates[static_cast<size_t>(i)]);
       x.set(0, 3 + i, 2.0F);
     }
-    for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf}) {
+    for (const Activation activation :
+         {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu}) {
       const Tensor y = gated(exec, x.tensor(), activation);
 
       EXPECT_EQ(float_at(y, 0, 0), 0.0);

@@ -13,6 +13,7 @@ double activated(double x, double up, Activation activation) {
     case Activation::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x))) * up;
     case Activation::gelu_erf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0)) * up;
+    case Activation::relu: return std::max(x, 0.0) * up;
     case Activation::clamped_swiglu:
       x = std::min(x, 7.0);
       return x / (1 + std::exp(-1.702 * x)) * (std::clamp(up, -7.0, 7.0) + 1);
@@ -22,8 +23,8 @@ double activated(double x, double up, Activation activation) {
 
 TEST(Gated, AgreesWithADoubleReference) {
   at_every_isa([] {
-    for (const Activation activation :
-         {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::clamped_swiglu}) {
+    for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu,
+                                        Activation::clamped_swiglu}) {
       for (const int32_t hidden : {1, 13, 1536, 2050}) {
         TestDevice device;
         Exec exec = device.exec();
@@ -75,7 +76,8 @@ TEST(Gated, SaturatesAndKeepsNaN) {
       x.at(0, 3 + i) = 2.0F;
     }
 
-    for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf}) {
+    for (const Activation activation :
+         {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::relu}) {
       const Tensor y = gated(exec, x.tensor(), activation);
 
       EXPECT_EQ(value_at(y, 0, 0), 0.0);

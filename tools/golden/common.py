@@ -59,6 +59,9 @@ def randomize(model, seed, spread):
                 p.copy_(r * spread)
             else:
                 p.copy_(r * 1.4 / math.sqrt(p.shape[-1]))
+        for name, b in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                b.add_(0.3 * torch.randn(b.shape, generator=generator))
 
 
 def reference(folder, cls, ids):
@@ -93,10 +96,12 @@ def old_spelling(c):
 
 
 def write_config(folder, family):
+    """config.json in the older spelling where there is one, and config.v5.json beside it."""
     path = folder / "config.json"
-    config = json.loads(path.read_text())
-    if family.old is not None:
-        config = family.old(config)
+    if family.old is None:
+        return
+    path.rename(folder / "config.v5.json")
+    config = family.old(json.loads((folder / "config.v5.json").read_text()))
     path.write_text(json.dumps(config, indent=1) + "\n")
 
 
@@ -221,6 +226,7 @@ def write_rope_keys(w, c, model):
 def make_gguf_twin(out, family, model):
     """The same weights and numbers as GGUF spells them."""
     c = family.config
+    c.allow_global_per_layer_attribute_access = True  # what differs between layers is for `keys`
     folder = out / f"{family.name}_gguf"
     folder.mkdir(exist_ok=True)
     w = gguf.GGUFWriter(str(folder / "model.gguf"), family.arch)

@@ -19,10 +19,10 @@ void for_pieces(Queue queue, Tensor x, Body&& body) {
   });
 }
 
-void add(Queue queue, Tensor x, Tensor y) {
+void add(Queue queue, Tensor x, Tensor y, float factor) {
   for_pieces(queue, x, [&](int64_t token, int32_t first, int32_t count) {
     float* sums = x.row<float>(token) + first;
-    map(sums, sums, y.row<float>(token) + first, count, [](Floats a, Floats b) { return a + b; });
+    map(sums, sums, y.row<float>(token) + first, count, [&](Floats a, Floats b) { return a + factor * b; });
   });
 }
 
@@ -32,6 +32,8 @@ void scale(Queue queue, Tensor x, float factor) {
     map(values, values, count, [&](Floats a) { return a * factor; });
   });
 }
+
+void scale_by(Queue queue, Tensor x, Tensor factor) { scale(queue, x, *factor.as<float>()); }
 
 void softcap(Queue queue, Tensor x, float cap) {
   for_pieces(queue, x, [&](int64_t token, int32_t first, int32_t count) {
@@ -59,8 +61,17 @@ void copy_heads(Queue queue, Tensor y, Tensor x) {
   });
 }
 
+/// Activations of the CPU are f32.
+void convert(Queue queue, Tensor y, Tensor x) {
+  for_pieces(queue, x, [&](int64_t token, int32_t first, int32_t count) {
+    map(y.row<float>(token) + first, x.row<float>(token) + first, count, [](Floats a) { return a; });
+  });
+}
+
 const bool add_added = kernels::add.add(DeviceKind::cpu, Isa::QUERN_ISA, add);
+const bool convert_added = kernels::convert.add(DeviceKind::cpu, Isa::QUERN_ISA, convert);
 const bool scale_added = kernels::scale.add(DeviceKind::cpu, Isa::QUERN_ISA, scale);
+const bool scale_by_added = kernels::scale_by.add(DeviceKind::cpu, Isa::QUERN_ISA, scale_by);
 const bool softcap_added = kernels::softcap.add(DeviceKind::cpu, Isa::QUERN_ISA, softcap);
 const bool gate_added = kernels::gate_rows.add(DeviceKind::cpu, Isa::QUERN_ISA, gate_rows);
 const bool copy_added = kernels::copy_heads.add(DeviceKind::cpu, Isa::QUERN_ISA, copy_heads);

@@ -12,12 +12,17 @@ struct Scale {
   float factor;
   __device__ float operator()(float x, float /*y*/) const { return x * factor; }
 };
+struct ScaleBy {
+  const float* factor;
+  __device__ float operator()(float x, float /*y*/) const { return x * *factor; }
+};
 struct Softcap {
   float cap;
   __device__ float operator()(float x, float /*y*/) const { return cap * tanhf(x / cap); }
 };
 struct Sum {
-  __device__ float operator()(float x, float y) const { return x + y; }
+  float factor;
+  __device__ float operator()(float x, float y) const { return fmaf(factor, y, x); }
 };
 
 /// `pieces` blocks for each row; y is null for functions of x alone.
@@ -100,12 +105,34 @@ void copy_heads(Queue queue, Tensor y, Tensor x) {
   });
 }
 
-void add(Queue queue, Tensor x, Tensor y) { apply(queue, x, y, Sum{}); }
+void add(Queue queue, Tensor x, Tensor y, float factor) { apply(queue, x, y, Sum{factor}); }
 void scale(Queue queue, Tensor x, float factor) { apply(queue, x, x, Scale{factor}); }
+void scale_by(Queue queue, Tensor x, Tensor factor) { apply(queue, x, x, ScaleBy{factor.as<float>()}); }
 void softcap(Queue queue, Tensor x, float cap) { apply(queue, x, x, Softcap{cap}); }
 
+template <typename Y>
+__global__ void __launch_bounds__(threads)
+    copy_as(Y* y, int64_t y_stride, const float* x, int64_t x_stride, int dim, int pieces) {
+  allow_next();
+  const int64_t row = blockIdx.x / pieces;
+  const int i = blockIdx.x % pieces * threads + threadIdx.x;
+  wait_for_previous();
+  if (i < dim) y[row * y_stride + i] = from_float<Y>(x[row * x_stride + i]);
+}
+
+void convert(Queue queue, Tensor y, Tensor x) {
+  const int dim = x.dims[1];
+  const int pieces = (dim + threads - 1) / threads;
+  visit_activation(y.dtype, [&]<typename Y>(Y) {
+    launch(queue, copy_as<Y>, static_cast<unsigned>(x.dims[0] * pieces), threads, 0, y.as<Y>(), y.strides[0],
+           x.as<float>(), x.strides[0], dim, pieces);
+  });
+}
+
 const bool add_added = kernels::add.add(DeviceKind::cuda, add);
+const bool convert_added = kernels::convert.add(DeviceKind::cuda, convert);
 const bool scale_added = kernels::scale.add(DeviceKind::cuda, scale);
+const bool scale_by_added = kernels::scale_by.add(DeviceKind::cuda, scale_by);
 const bool softcap_added = kernels::softcap.add(DeviceKind::cuda, softcap);
 const bool gate_added = kernels::gate_rows.add(DeviceKind::cuda, gate_rows);
 const bool copy_added = kernels::copy_heads.add(DeviceKind::cuda, copy_heads);

@@ -48,6 +48,7 @@ void gated(Queue queue, Tensor y, Tensor gate_up, Activation activation) {
       case Activation::gelu_tanh: return run<T, Activation::gelu_tanh>(queue, y, gate_up);
       case Activation::gelu_erf: return run<T, Activation::gelu_erf>(queue, y, gate_up);
       case Activation::clamped_swiglu: return run<T, Activation::clamped_swiglu>(queue, y, gate_up);
+      case Activation::relu: return run<T, Activation::relu>(queue, y, gate_up);
     }
   });
 }

@@ -5,7 +5,7 @@ namespace quern {
 namespace {
 
 /// Norms stand after attention and ffn as well, so the norm before the ffn has another name.
-constexpr GgufName sandwich_names[] = {
+constexpr GgufName names_between_norms[] = {
     {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
@@ -20,21 +20,40 @@ Status query_scale(GgufTranslation& translation, int64_t wide_layers) {
   return {};
 }
 
-Status gemma3(GgufTranslation& translation) {
+Status gemma(GgufTranslation& translation) {
   TRY(translation.common());
+  translation.config().set("hidden_activation", "gelu_pytorch_tanh");
+  return {};
+}
+
+Status gemma2(GgufTranslation& translation) {
+  TRY(gemma(translation));
+  TRY(query_scale(translation, 46));
+  TRY(translation.copy_number("final_logit_softcapping", "final_logit_softcapping"));
+  TRY(translation.copy_number("attn_logit_softcapping", "attn_logit_softcapping"));
+  return translation.windows(2);
+}
+
+Status gemma3(GgufTranslation& translation) {
+  TRY(gemma(translation));
   TRY(query_scale(translation, 62));
   TRY(translation.copy_number("final_logit_softcapping", "final_logit_softcapping"));
   ASSIGN_OR_RETURN(const auto local_theta, translation.positive("rope.freq_base_swa"));
   translation.config().set("rope_local_base_freq", local_theta.value_or(10000.0));
-  translation.config().set("hidden_activation", "gelu_pytorch_tanh");
   return translation.windows(6);
 }
 
+const GgufEntry first{{.name = "gemma", .model_type = "gemma", .class_name = "GemmaForCausalLM", .translate = gemma}};
+const GgufEntry second{{.name = "gemma2",
+                        .model_type = "gemma2",
+                        .class_name = "Gemma2ForCausalLM",
+                        .translate = gemma2,
+                        .names = names_between_norms}};
 const GgufEntry third{{.name = "gemma3",
                        .model_type = "gemma3_text",
                        .class_name = "Gemma3ForCausalLM",
                        .translate = gemma3,
-                       .names = sandwich_names}};
+                       .names = names_between_norms}};
 
 }  // namespace
 }  // namespace quern

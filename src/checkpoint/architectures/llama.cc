@@ -1,4 +1,4 @@
-// Llama; with experts it is Mixtral.
+// Llama (with experts it is Mixtral) and what is like it but for a number. Their files keep rotary pairs side by side.
 #include "checkpoint/gguf_translation.h"
 
 namespace quern {
@@ -18,11 +18,58 @@ Status llama(GgufTranslation& translation) {
   return {};
 }
 
-const GgufEntry entry{{.name = "llama",
+/// Every fourth layer does not rotate, which no key says.
+Status smollm3(GgufTranslation& translation) {
+  TRY(translation.common());
+  translation.config().set("no_rope_layer_interval", 4);
+  return {};
+}
+
+/// Queries that grow, and a yarn that leaves the size of scores as it is.
+Status mistral3(GgufTranslation& translation) {
+  TRY(translation.common());
+  ASSIGN_OR_RETURN(const auto growth, translation.positive("attention.temperature_scale"));
+  ASSIGN_OR_RETURN(const auto log_multiplier, translation.positive("rope.scaling.yarn_log_multiplier"));
+  const Json* scaling = translation.config().present("rope_scaling");
+  if (scaling == nullptr) return {};
+  Json changed = *scaling;
+  if (growth) changed.set("llama_4_scaling_beta", *growth);
+  if (log_multiplier) changed.set("mscale", 1.0).set("mscale_all_dim", *log_multiplier);
+  translation.config().set("rope_scaling", std::move(changed));
+  return {};
+}
+
+Status granite(GgufTranslation& translation) {
+  TRY(translation.common());
+  TRY(translation.copy_number("attention.scale", "attention_multiplier"));
+  TRY(translation.copy_number("embedding_scale", "embedding_multiplier"));
+  TRY(translation.copy_number("residual_scale", "residual_multiplier"));
+  // Granite 4 without state spaces goes by this name too; it may do without rope.
+  ASSIGN_OR_RETURN(const auto rotates, translation.gguf().boolean(translation.key("rope.scaling.finetuned")));
+  if (!rotates.value_or(true)) translation.config().set("position_embedding_type", "nope");
+  return translation.copy_number("logit_scale", "logits_scaling");
+}
+
+const GgufEntry first{{.name = "llama",
                        .model_type = "llama",
                        .class_name = "LlamaForCausalLM",
                        .translate = llama,
                        .rotary_pairs = true}};
+const GgufEntry ministral{{.name = "mistral3",
+                           .model_type = "ministral3",
+                           .class_name = "Ministral3ForCausalLM",
+                           .translate = mistral3,
+                           .rotary_pairs = true}};
+const GgufEntry smol{{.name = "smollm3",
+                      .model_type = "smollm3",
+                      .class_name = "SmolLM3ForCausalLM",
+                      .translate = smollm3,
+                      .rotary_pairs = true}};
+const GgufEntry multiplied{{.name = "granite",
+                            .model_type = "granite",
+                            .class_name = "GraniteForCausalLM",
+                            .translate = granite,
+                            .rotary_pairs = true}};
 
 }  // namespace
 }  // namespace quern

@@ -62,8 +62,9 @@ Activation Config::activation(std::string_view key, std::string_view fallback) {
   const std::string_view name = value == nullptr ? fallback : value->is_string() ? value->as_string() : value->kind();
   if (name == "silu" || name == "swish") return Activation::silu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_tanh") return Activation::gelu_tanh;
+  if (name == "relu") return Activation::relu;
   if (name == "gelu") return Activation::gelu_erf;
-  refuse(fmt::format("config: \"{}\" is \"{}\", but must be silu, gelu or gelu_pytorch_tanh", key, name));
+  refuse(fmt::format("config: \"{}\" is \"{}\", but must be silu, gelu, gelu_pytorch_tanh or relu", key, name));
   return Activation::silu;
 }
 

@@ -18,8 +18,10 @@ class Config {
   /// Keys are looked for in `text_config` first, then in the whole; a null counts as absent.
   explicit Config(const Json& whole) : whole_(whole), text_(whole.present("text_config")) {}
 
-  /// What a family's files mean when they leave a key out.
-  void set_default(std::string_view key, Json value) { defaults_.set(key, std::move(value)); }
+  /// What a family's files mean when they leave a key out; the first that is said counts.
+  void set_default(std::string_view key, Json value) {
+    if (defaults_.present(key) == nullptr) defaults_.set(key, std::move(value));
+  }
 
   const Json* find(std::string_view key) const;
 

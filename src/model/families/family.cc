@@ -12,14 +12,6 @@
 namespace quern {
 namespace {
 
-// Bounds of what a file may ask for: far above any model, far below an overflow of any product that is formed of them.
-constexpr int max_vocab = 1 << 23;
-constexpr int max_dim = 1 << 17;
-constexpr int max_hidden = 1 << 20;
-constexpr int max_layers = 1 << 10;
-constexpr int max_heads = 1 << 10;
-constexpr int max_context = 1 << 27;
-
 std::map<std::string_view, MakeSpec>& families() {
   static std::map<std::string_view, MakeSpec> table;
   return table;
@@ -53,6 +45,13 @@ AttentionSpec read_attention(Config& config, int dim, int max_positions) {
   spec.output_bias = spec.qkv_bias;
   spec.rope = read_rope(config, {spec.head_dim, max_positions, 10000.0}, "full_attention");
   return spec;
+}
+
+float read_epsilon(Config& config, std::string_view key, double fallback) {
+  const double eps = config.number_or(key, fallback);
+  if (eps > 0 && eps < 1) return static_cast<float>(eps);
+  config.refuse(fmt::format("config: \"{}\" must be between 0 and 1", key));
+  return 1e-6F;
 }
 
 }  // namespace
@@ -89,8 +88,7 @@ DecoderSpec llama_like(Config& config) {
   spec.vocab = config.size("vocab_size", max_vocab);
   spec.dim = config.size("hidden_size", max_dim);
   spec.max_positions = config.size_or("max_position_embeddings", 2048, max_context);
-  spec.norm_eps = static_cast<float>(config.number_or("rms_norm_eps", 1e-6));
-  if (!(spec.norm_eps > 0 && spec.norm_eps < 1)) config.refuse("config: \"rms_norm_eps\" must be between 0 and 1");
+  spec.norm.eps = read_epsilon(config, "rms_norm_eps", 1e-6);
   spec.tied = config.flag_or("tie_word_embeddings", false);
 
   LayerSpec layer;
@@ -112,6 +110,17 @@ int read_labels(Config& config) {
   config.refuse("config: \"id2label\" must be an object that names the classes");
   return 1;
 }
+
+void set_layer_norm(Config& config, DecoderSpec& spec, std::string_view eps_key, bool bias) {
+  const bool own = config.find(eps_key) != nullptr;
+  spec.norm = {NormKind::layer, bias, read_epsilon(config, own ? eps_key : "layer_norm_eps", 1e-5), 0.0F};
+}
+
+LayerNorms norms_around_blocks() {
+  return {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"};
+}
+
+LayerNorms norms_after_blocks() { return {"", "post_attention_layernorm", "", "post_feedforward_layernorm"}; }
 
 std::vector<bool> layers_called(Config& config, size_t layers, std::string_view kind) {
   const Json* types = config.find("layer_types");

@@ -25,11 +25,25 @@ std::vector<std::string_view> known_architectures();
 /// What reads the configuration of an architecture; null when it is not known. Some architectures share one.
 MakeSpec find_family(std::string_view architecture);
 
+// Bounds of what a file may ask for: far above any model, far below an overflow of any product that is formed of them.
+inline constexpr int max_vocab = 1 << 23;
+inline constexpr int max_dim = 1 << 17;
+inline constexpr int max_hidden = 1 << 20;
+inline constexpr int max_layers = 1 << 10;
+inline constexpr int max_heads = 1 << 10;
+inline constexpr int max_context = 1 << 27;
+
 /// What families start from: pre-norm, grouped-query attention with rope over the whole head, gated silu.
 DecoderSpec llama_like(Config& config);
 
 /// Scores that a classifier gives of a text.
 int read_labels(Config& config);
+/// Norms that take the mean off, with biases or without. Their epsilon is under `eps_key`, or under "layer_norm_eps".
+void set_layer_norm(Config& config, DecoderSpec& spec, std::string_view eps_key, bool bias);
+/// Norms before and after each block, by the names of Gemma 2.
+LayerNorms norms_around_blocks();
+/// Norms after each block and none before, by the names of OLMo 2.
+LayerNorms norms_after_blocks();
 
 /// Gives layers a window, as "layer_types" says or, without that key, where `slides(layer)`.
 template <typename Slides>

@@ -7,24 +7,13 @@
 #include <vector>
 
 #include "model/families/rope_rules.h"
+#include "model/families/testing.h"
 
 namespace quern {
 namespace {
 
-std::string described(const std::string& text) {
-  const auto spec = make_spec(Json::parse(text).value());
-  return spec.ok() ? describe(*spec) : spec.error().message;
-}
-
-/// A small valid configuration with members added or replaced.
-std::string with(const std::string& members) {
-  Json config = Json::parse(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 64,
-    "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 128})")
-                    .value();
-  const Json added = Json::parse(members).value();
-  for (const auto& [key, value] : added.members()) config.set(key, value);
-  return config.dump();
-}
+using testing::described;
+using testing::with;
 
 TEST(Families, DescribesLlama) {
   EXPECT_EQ(described(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 49152, "hidden_size": 576,
@@ -149,12 +138,13 @@ TEST(Families, WrongValuesAreRefusedByName) {
       {R"({"num_key_value_heads": 0})", "config: \"num_key_value_heads\" is 0, but must be positive"},
       {R"({"head_dim": 7})", "config: \"head_dim\" is 7, but must be even"},
       {R"({"rms_norm_eps": 0})", "config: \"rms_norm_eps\" must be between 0 and 1"},
-      {R"({"hidden_act": "relu"})", "config: \"hidden_act\" is \"relu\", but must be silu, gelu or gelu_pytorch_tanh"},
+      {R"({"hidden_act": "tanh"})",
+       "config: \"hidden_act\" is \"tanh\", but must be silu, gelu, gelu_pytorch_tanh or relu"},
       {R"({"rope_theta": 0})", "config: \"rope_theta\" must be above 1"},
       {R"({"partial_rotary_factor": 2})", "config: \"partial_rotary_factor\" must be above 0 and at most 1"},
       {R"({"rope_scaling": {"rope_type": "spiral"}})",
-       "config: the rope scaling \"spiral\" is not supported; known are default, linear, dynamic, llama3, yarn and "
-       "longrope"},
+       "config: the rope scaling \"spiral\" is not supported; known are default, linear, dynamic, llama3, yarn, "
+       "longrope and proportional"},
       {R"({"rope_scaling": {"rope_type": "linear"}})",
        "config: \"factor\" of the rope scaling must be a positive number"},
       {R"({"rope_scaling": {"rope_type": "linear", "factor": -1}})",

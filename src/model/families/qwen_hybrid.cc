@@ -35,7 +35,7 @@ DecoderSpec hybrid(Config& config) {
   config.set_default("partial_rotary_factor", 0.25);
   config.set_default("head_dim", 256);
   DecoderSpec spec = llama_like(config);
-  spec.norm_offset = 1.0F;
+  spec.norm.offset = 1.0F;
   if (config.flag_or("attention_bias", false)) {
     config.refuse(
         "config: \"attention_bias\" is true, which is not supported beside a gate on the output of attention");

@@ -20,18 +20,10 @@ struct Rope {
   double factor = 1.0;  // on sine and cosine
 };
 
-const Json& dictionary(const Config& config, std::string_view layer_kind) {
-  static const Json none = Json(Json::Object{});
-  const Json* keys = config.find("rope_parameters");
-  if (keys == nullptr) keys = config.find("rope_scaling");
-  if (keys == nullptr || !keys->is_object()) return none;
-  const Json* of_kind = keys->present(layer_kind);
-  return of_kind != nullptr && of_kind->is_object() ? *of_kind : *keys;
-}
-
 std::string rule_of(const Json& keys) {
   const std::string type = keys.string("rope_type").value_or(keys.string("type").value_or("default"));
-  if (type == "su") return "longrope";
+  // Some files of Phi-3 call it yarn.
+  if (type == "su" || keys.present("short_factor") != nullptr) return "longrope";
   if (type == "mrope" || type == "none") return "default";
   return type;
 }
@@ -132,6 +124,14 @@ void scale_longrope(Rope& rope) {
   rope.factor = positive(rope, "attention_factor", natural);
 }
 
+/// Only the first pairs rotate, as many as `part` of all.
+void rotate_a_part(Rope& rope, double part) {
+  const auto rotating = static_cast<size_t>(part * rope.dims / 2);
+  for (size_t j = rotating; j < rope.inverse.size(); ++j) rope.inverse[j] = 0.0;
+  const double factor = positive(rope, "factor", 1.0);
+  for (double& inverse : rope.inverse) inverse /= factor;
+}
+
 void apply_rule(Rope& rope, const std::string& rule) {
   // "dynamic" changes nothing up to max_position_embeddings, and longer contexts are not offered: rescaling in the
   // middle of a sequence would not fit the keys that are cached.
@@ -143,7 +143,7 @@ void apply_rule(Rope& rope, const std::string& rule) {
   if (rule == "factors") return divide_by_list(rope, "factors");
   rope.config.refuse(
       fmt::format("config: the rope scaling \"{}\" is not supported; known are default, linear, dynamic, "
-                  "llama3, yarn and longrope",
+                  "llama3, yarn, longrope and proportional",
                   rule));
 }
 
@@ -152,14 +152,19 @@ RopeSpec make_rope(Config& config, const RopeFrame& frame, const Json& keys, dou
   if (!(partial > 0 && partial <= 1)) config.refuse("config: \"partial_rotary_factor\" must be above 0 and at most 1");
   if (!(theta > 1 && theta <= 1e12)) config.refuse("config: \"rope_theta\" must be above 1");
   if (!config.ok()) return {};
-  Rope rope{config, keys, frame, static_cast<int>(frame.head_dim * partial), theta};
+  const bool whole = rule == "proportional";  // which leaves dimensions in place by not turning them
+  Rope rope{config, keys, frame, whole ? frame.head_dim : static_cast<int>(frame.head_dim * partial), theta};
   if (rope.dims < 2 || rope.dims % 2 != 0) {
     config.refuse(
         fmt::format("config: \"partial_rotary_factor\" rotates {} dimensions, which is no even number", rope.dims));
     return {};
   }
   fill_plain(rope);
-  apply_rule(rope, rule);
+  if (whole) {
+    rotate_a_part(rope, partial);
+  } else {
+    apply_rule(rope, rule);
+  }
   RopeSpec spec;
   spec.dims = rope.dims;
   for (const double inverse : rope.inverse) spec.inverse_frequencies.push_back(static_cast<float>(inverse));
@@ -169,8 +174,17 @@ RopeSpec make_rope(Config& config, const RopeFrame& frame, const Json& keys, dou
 
 }  // namespace
 
+const Json& rope_keys(const Config& config, std::string_view layer_kind) {
+  static const Json none = Json(Json::Object{});
+  const Json* keys = config.find("rope_parameters");
+  if (keys == nullptr) keys = config.find("rope_scaling");
+  if (keys == nullptr || !keys->is_object()) return none;
+  const Json* of_kind = keys->present(layer_kind);
+  return of_kind != nullptr && of_kind->is_object() ? *of_kind : *keys;
+}
+
 RopeSpec read_rope(Config& config, const RopeFrame& frame, std::string_view layer_kind) {
-  const Json& keys = dictionary(config, layer_kind);
+  const Json& keys = rope_keys(config, layer_kind);
   const double theta = keys.number("rope_theta").value_or(config.number_or("rope_theta", frame.default_theta));
   return make_rope(config, frame, keys, theta, rule_of(keys));
 }
@@ -180,7 +194,7 @@ RopeSpec plain_rope(Config& config, const RopeFrame& frame, double theta) {
 }
 
 int extended_positions(Config& config, int max_positions, int max) {
-  const Json& keys = dictionary(config, "full_attention");
+  const Json& keys = rope_keys(config, "full_attention");
   const std::string rule = rule_of(keys);
   const double factor = keys.number("factor").value_or(1.0);
   double positions = max_positions;

@@ -17,6 +17,8 @@ struct RopeFrame {
 
 /// Old spelling (`rope_theta`, `rope_scaling`) or new (`rope_parameters`, which may have one entry per kind of layer).
 RopeSpec read_rope(Config& config, const RopeFrame& frame, std::string_view layer_kind);
+/// The dictionary that holds the keys of a rope; empty when there is none.
+const Json& rope_keys(const Config& config, std::string_view layer_kind);
 /// No scaling.
 RopeSpec plain_rope(Config& config, const RopeFrame& frame, double theta);
 /// The context length when it does not count the scaling in: linear and yarn multiply it.

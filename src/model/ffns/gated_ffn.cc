@@ -28,7 +28,8 @@ Result<std::unique_ptr<Block>> make_block(const FfnSpec& spec, const BlockPlace&
   const std::string prefix = place.prefix + "mlp.";
   ASSIGN_OR_RETURN(
       const Matrix gate_up,
-      weights.matrix({{prefix + "gate_proj", spec.hidden}, {prefix + "up_proj", spec.hidden}}, place.dim, spec.bias));
+      weights.fused(prefix + "gate_up_proj", {{prefix + "gate_proj", spec.hidden}, {prefix + "up_proj", spec.hidden}},
+                    place.dim, spec.bias));
   ASSIGN_OR_RETURN(const Matrix down, weights.matrix({{prefix + "down_proj", place.dim}}, spec.hidden, spec.bias));
   return std::unique_ptr<Block>(std::make_unique<GatedFfn>(spec.activation, gate_up, down));
 }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "model/block.h"
+#include "model/mixers/head_steps.h"
 #include "ops/linear.h"
 #include "ops/modulate.h"
 #include "ops/rope_and_write_kv.h"
@@ -21,7 +22,7 @@ class Attention final : public Block {
         layer_(place.layer),
         rope_(spec.rope.dims > 0 ? place.rope : -1),
         interleaved_(spec.rope.interleaved),
-        norm_eps_(place.norm_eps),
+        norm_eps_(place.norm.eps),
         params_{spec.heads, spec.scale, spec.softcap, spec.window, spec.causal} {}
 
   Status load(const AttentionSpec& spec, const BlockPlace& place, Weights& weights) {
@@ -29,14 +30,15 @@ class Attention final : public Block {
     TRY(load_inputs(spec, prefix, place.dim, weights));
     ASSIGN_OR_RETURN(output_, weights.matrix({{prefix + "o_proj", place.dim}}, q_size_, spec.output_bias));
     if (spec.qk_norm) {
-      ASSIGN_OR_RETURN(q_norm_, weights.vector(prefix + "q_norm.weight", head_dim_, place.norm_offset));
-      ASSIGN_OR_RETURN(k_norm_, weights.vector(prefix + "k_norm.weight", head_dim_, place.norm_offset));
+      ASSIGN_OR_RETURN(q_norm_, weights.vector(prefix + "q_norm.weight", head_dim_, place.norm.offset));
+      ASSIGN_OR_RETURN(k_norm_, weights.vector(prefix + "k_norm.weight", head_dim_, place.norm.offset));
     }
     if (spec.sinks) {
       ASSIGN_OR_RETURN(
           params_.sinks,
           weights.vector(prefix + (weights.has(prefix + "sinks") ? "sinks" : "sinks.weight"), spec.heads, 0.0F));
     }
+    ASSIGN_OR_RETURN(head_steps_, load_head_steps(spec, place, weights));
     ASSIGN_OR_RETURN(k_scale_, cache_scale(prefix, "k", weights));
     ASSIGN_OR_RETURN(v_scale_, cache_scale(prefix, "v", weights));
     return {};
@@ -49,6 +51,7 @@ class Attention final : public Block {
     const Tensor q = qkv.columns(0, q_size_);
     const Tensor k = qkv.columns(q_size_, kv_size_);
     const Tensor v = qkv.columns(q_size_ + kv_size_, kv_size_);
+    for (const auto& head_step : head_steps_) head_step->run(step, {q, k, v});
     const HeadTransform transform{q_norm_, k_norm_, norm_eps_, rope_ >= 0 ? step.ropes[rope_] : Tensor{}, interleaved_};
     rope_and_write_kv(exec, q, k, v, transform, kv, step.inputs.segments);
     const Tensor values = attention(exec, q, kv, step.inputs.segments, params_);
@@ -60,9 +63,9 @@ class Attention final : public Block {
   Status load_inputs(const AttentionSpec& spec, const std::string& prefix, int dim, Weights& weights) {
     const NamedRows q{prefix + "q_proj", q_size_};
     const NamedRows k{prefix + "k_proj", kv_size_};
-    const NamedRows v{prefix + "v_proj", kv_size_};
+    const NamedRows v{prefix + (spec.values_are_keys ? "k_proj" : "v_proj"), kv_size_};
     if (!spec.output_gate) {
-      ASSIGN_OR_RETURN(qkv_, weights.matrix({q, k, v}, dim, spec.qkv_bias));
+      ASSIGN_OR_RETURN(qkv_, weights.fused(prefix + "qkv_proj", {q, k, v}, dim, spec.qkv_bias));
       return {};
     }
     WeightSlice queries{.name = q.name + ".weight",
@@ -114,6 +117,7 @@ class Attention final : public Block {
   Matrix qkv_;
   Matrix output_gate_;  // or none
   Matrix output_;
+  HeadSteps head_steps_;
   Tensor q_norm_;
   Tensor k_norm_;
   Tensor k_scale_;  // [kv heads] f32 of keys cached as 8-bit floats, or none

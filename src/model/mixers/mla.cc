@@ -33,14 +33,14 @@ class Mla final : public Block {
     const int q_size = spec_.heads * query_dim();
     if (spec_.q_rank > 0) {
       ASSIGN_OR_RETURN(q_down_, weights.matrix({{prefix + "q_a_proj", spec_.q_rank}}, place.dim, spec_.bias));
-      ASSIGN_OR_RETURN(q_norm_, weights.vector(prefix + "q_a_layernorm.weight", spec_.q_rank, place.norm_offset));
+      ASSIGN_OR_RETURN(q_norm_, weights.vector(prefix + "q_a_layernorm.weight", spec_.q_rank, place.norm.offset));
       ASSIGN_OR_RETURN(q_up_, weights.matrix({{prefix + "q_b_proj", q_size}}, spec_.q_rank, false));
     } else {
       ASSIGN_OR_RETURN(q_up_, weights.matrix({{prefix + "q_proj", q_size}}, place.dim, false));
     }
     ASSIGN_OR_RETURN(kv_down_,
                      weights.matrix({{prefix + "kv_a_proj_with_mqa", spec_.cached_dim()}}, place.dim, spec_.bias));
-    ASSIGN_OR_RETURN(kv_norm_, weights.vector(prefix + "kv_a_layernorm.weight", spec_.kv_rank, place.norm_offset));
+    ASSIGN_OR_RETURN(kv_norm_, weights.vector(prefix + "kv_a_layernorm.weight", spec_.kv_rank, place.norm.offset));
     for (int head = 0; head < spec_.heads; ++head) TRY(load_head(prefix, head, weights));
     ASSIGN_OR_RETURN(output_,
                      weights.matrix({{prefix + "o_proj", place.dim}}, spec_.heads * spec_.value_dim, spec_.bias));

@@ -1,0 +1,121 @@
+// Dense families: what differs from Llama, and what is refused.
+#include <gtest/gtest.h>
+#include <string>
+
+#include "model/families/testing.h"
+
+namespace quern {
+namespace {
+
+using testing::described;
+using testing::with;
+
+constexpr const char* rope = "rope 16 1..0.000316228";
+
+TEST(DenseFamilies, Ministral3HasQueriesThatGrow) {
+  EXPECT_EQ(described(with(R"({"architectures": ["Ministral3ForCausalLM"], "rope_parameters": {"rope_type": "default",
+      "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 64}})")),
+            "Ministral3ForCausalLM: 2 layers, dim 64, vocabulary 100, 128 positions\n"
+            "rms norm eps 1e-06; own output\n"
+            "layers 0-1: attention 4/4 heads of 16, scale 0.25, q x 1 + 0.1 ln(1 + position / 64), " +
+                std::string(rope) + "; ffn 96 silu\n");
+  EXPECT_EQ(described(with(R"({"architectures": ["Ministral3ForCausalLM"],
+                               "rope_scaling": {"llama_4_scaling_beta": 0.1}})")),
+            "config: \"llama_4_scaling_beta\" needs \"original_max_position_embeddings\" of at least 1");
+}
+
+TEST(DenseFamilies, SmolLM3DoesNotRotateEveryFourthLayer) {
+  const std::string rotating = "attention 4/4 heads of 16, scale 0.25, rope 16 1..3.94385e-06; ffn 96 silu\n";
+  const std::string resting = "attention 4/4 heads of 16, scale 0.25, no rope; ffn 96 silu\n";
+  const std::string head =
+      "SmolLM3ForCausalLM: 5 layers, dim 64, vocabulary 100, 128 positions\nrms norm eps 1e-06; tied output\n";
+  for (const char* layers : {"", R"(, "no_rope_layers": [])", R"(, "no_rope_layers": [1, 1, 1, 0, 1])"}) {
+    EXPECT_EQ(described(with(std::string(R"({"architectures": ["SmolLM3ForCausalLM"], "num_hidden_layers": 5,
+                                 "rope_theta": 1.5e6, "num_key_value_heads": 4)") +
+                             layers + "}")),
+              head + "layers 0-2 4: " + rotating + "layers 3: " + resting);
+  }
+  EXPECT_EQ(described(with(R"({"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1]})")),
+            "config: \"no_rope_layers\" must be a list of 2 numbers");
+}
+
+TEST(DenseFamilies, Gemma2CapsAndAlternates) {
+  EXPECT_EQ(described(with(R"({"architectures": ["Gemma2ForCausalLM"], "head_dim": 16, "sliding_window": 32,
+                               "query_pre_attn_scalar": 64})")),
+            "Gemma2ForCausalLM: 2 layers, dim 64, vocabulary 100, 128 positions\n"
+            "rms norm eps 1e-06, weights + 1; embedding x 8; tied output, softcap 30\n"
+            "layers 0: attention 4/4 heads of 16, scale 0.125, window 32, softcap 50, " +
+                std::string(rope) + "; ffn 96 gelu_tanh; post norms\n" +
+                "layers 1: attention 4/4 heads of 16, scale 0.125, softcap 50, " + rope +
+                "; ffn 96 gelu_tanh; post norms\n");
+}
+
+TEST(DenseFamilies, Glm4RotatesNeighboursOfHalfAHead) {
+  EXPECT_EQ(described(with(R"({"architectures": ["Glm4ForCausalLM"], "head_dim": 16})")),
+            "Glm4ForCausalLM: 2 layers, dim 64, vocabulary 100, 128 positions\n"
+            "rms norm eps 1.5625e-07; own output\n"
+            "layers 0-1: attention 4/2 heads of 16, scale 0.25, qkv bias, rope 8 interleaved 1..0.001; "
+            "ffn 96 silu; post norms\n");
+}
+
+TEST(DenseFamilies, Olmo3LengthensOnlyTheRopeOfFullLayers) {
+  EXPECT_EQ(described(with(R"({"architectures": ["Olmo3ForCausalLM"], "num_hidden_layers": 4, "sliding_window": 32,
+      "rope_theta": 10000.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                                              "original_max_position_embeddings": 32}})")),
+            "Olmo3ForCausalLM: 4 layers, dim 64, vocabulary 100, 128 positions\n"
+            "rms norm eps 1e-05; own output\n"
+            "layers 0-2: attention 4/4 heads of 16, scale 0.25, window 32, whole qk norm, " +
+                std::string(rope) + "; ffn 96 silu; norms after, none before\n" +
+                "layers 3: attention 4/4 heads of 16, scale 0.25, whole qk norm, "
+                "rope 16 1..7.90569e-05 x 1.13863; ffn 96 silu; norms after, none before\n");
+}
+
+TEST(DenseFamilies, GraniteMultiplies) {
+  EXPECT_EQ(described(with(R"({"architectures": ["GraniteForCausalLM"], "attention_multiplier": 0.5,
+      "embedding_multiplier": 12, "residual_multiplier": 0.22, "logits_scaling": 8})")),
+            "GraniteForCausalLM: 2 layers, dim 64, vocabulary 100, 128 positions\n"
+            "rms norm eps 1e-06; embedding x 12; own output x 0.125\n"
+            "layers 0-1: attention 4/4 heads of 16, scale 0.5, " +
+                std::string(rope) + "; ffn 96 silu; residual x 0.22\n");
+  EXPECT_EQ(described(with(R"({"architectures": ["GraniteForCausalLM"], "logits_scaling": 0})")),
+            "config: \"logits_scaling\" must be a positive number below a million");
+  EXPECT_EQ(described(with(R"({"architectures": ["GraniteMoeHybridForCausalLM"], "layer_types": ["mamba", "attention"],
+                               "shared_intermediate_size": 96})")),
+            "config: \"layer_types\" of a GraniteMoeHybrid must be attention; state spaces are not supported");
+}
+
+TEST(DenseFamilies, Cohere2HasParallelPartsAndNoRopeWithoutAWindow) {
+  EXPECT_EQ(described(with(R"({"architectures": ["Cohere2ForCausalLM"], "num_hidden_layers": 4,
+                               "sliding_window": 32, "logit_scale": 0.25})")),
+            "Cohere2ForCausalLM: 4 layers, dim 64, vocabulary 100, 128 positions\n"
+            "layer norm eps 1e-05; tied output x 0.25\n"
+            "layers 0-2: attention 4/4 heads of 16, scale 0.25, window 32, rope 16 interleaved 1..0.000316228; "
+            "ffn 96 silu; parallel\n"
+            "layers 3: attention 4/4 heads of 16, scale 0.25, no rope; ffn 96 silu; parallel\n");
+}
+
+TEST(DenseFamilies, Gpt2SpeaksInKeysOfItsOwn) {
+  const std::string text = R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 100, "n_embd": 64, "n_layer": 2,
+                               "n_head": 4, "n_positions": 48, "n_inner": null, "activation_function": "gelu_new"})";
+  EXPECT_EQ(described(text),
+            "GPT2LMHeadModel: 2 layers, dim 64, vocabulary 100, 48 positions\n"
+            "layer norm eps 1e-05, bias; 48 learned positions; tied output\n"
+            "layers 0-1: attention 4/4 heads of 16, scale 0.25, qkv bias, output bias, no rope; "
+            "plain ffn 256 gelu_tanh, bias\n");
+  const auto by_layer = make_spec(Json::parse(text).value().set("scale_attn_by_inverse_layer_idx", true));
+  EXPECT_EQ(std::get<AttentionSpec>(by_layer->layers[1].mixer).scale, 0.125F);
+  EXPECT_EQ(described(R"({"architectures": ["GPT2LMHeadModel"]})"), "config: \"hidden_size\" is missing");
+}
+
+TEST(DenseFamilies, Phi3TakesALongListByEveryName) {
+  for (const char* type : {"su", "longrope", "yarn"}) {
+    const std::string text = described(with(std::string(R"({"architectures": ["Phi3ForCausalLM"],
+        "original_max_position_embeddings": 32, "rope_scaling": {"type": ")") +
+                                            type + R"(",
+        "short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_factor": [2, 2, 2, 2, 2, 2, 2, 4]}})"));
+    EXPECT_NE(text.find("rope 16 0.5..7.90569e-05 x 1.18322"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace quern
