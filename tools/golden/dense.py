@@ -138,6 +138,11 @@ def gpt2_tensors(name, x, config):
     return [(name, x.T if transposed else x)]
 
 
+def exaone4_old(c):
+    c["sliding_window_pattern"] = 4
+    return old_spelling(c)
+
+
 def families():
     return [
         Family("llama", T.LlamaConfig(**COMMON, **SIZES, rms_norm_eps=1e-5, rope_parameters=PLAIN), "LlamaForCausalLM",
@@ -234,4 +239,7 @@ def families():
                             n_embd=32, n_layer=2, n_head=4, n_positions=64),
                "GPT2LMHeadModel", old=old_spelling, arch="gpt2", keys=gpt2_keys, tensors=gpt2_tensors,
                embedding_spread=0.2),
+        Family("exaone4",
+               small(T.Exaone4Config, num_hidden_layers=4, sliding_window=12, sliding_window_pattern=4),
+               "Exaone4ForCausalLM", old=exaone4_old, arch="exaone4", keys=sliding_keys),
     ]

@@ -107,6 +107,25 @@ TEST(DenseFamilies, Gpt2SpeaksInKeysOfItsOwn) {
   EXPECT_EQ(described(R"({"architectures": ["GPT2LMHeadModel"]})"), "config: \"hidden_size\" is missing");
 }
 
+TEST(DenseFamilies, Exaone4TakesItsPatternInLettersToo) {
+  const auto windows = [](const std::string& pattern) {
+    const auto spec = make_spec(Json::parse(with(R"({"architectures": ["Exaone4ForCausalLM"], "num_hidden_layers": 4,
+        "sliding_window": 32, "sliding_window_pattern": )" +
+                                                 pattern + "}"))
+                                    .value());
+    std::string out;
+    for (const LayerSpec& layer : spec->layers) {
+      const auto& attention = std::get<AttentionSpec>(layer.mixer);
+      EXPECT_EQ(attention.window > 0, attention.rope.dims > 0);
+      out += attention.window > 0 ? 'L' : 'G';
+    }
+    return out;
+  };
+  EXPECT_EQ(windows("4"), "LLLG");
+  EXPECT_EQ(windows(R"("LLLG")"), "LLLG");
+  EXPECT_EQ(windows(R"("LG")"), "LGLG");
+}
+
 TEST(DenseFamilies, Phi3TakesALongListByEveryName) {
   for (const char* type : {"su", "longrope", "yarn"}) {
     const std::string text = described(with(std::string(R"({"architectures": ["Phi3ForCausalLM"],
