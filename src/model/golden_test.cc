@@ -121,9 +121,9 @@ std::string spelled_out(const std::string& path) {
   if (!spec.ok()) return spec.error().message;
   std::string out = describe(*spec);
   for (const LayerSpec& layer : spec->layers) {
-    for (const float inverse : std::get<AttentionSpec>(layer.mixer).rope.inverse_frequencies) {
-      out += fmt::format(" {}", inverse);
-    }
+    const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+    if (attention == nullptr) continue;
+    for (const float inverse : attention->rope.inverse_frequencies) out += fmt::format(" {}", inverse);
   }
   return out;
 }

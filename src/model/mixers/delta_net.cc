@@ -19,7 +19,7 @@ constexpr float length_eps = 1e-6F;  // under the root of the length of queries 
 class DeltaNet final : public Block {
  public:
   DeltaNet(const DeltaNetSpec& spec, const BlockPlace& place)
-      : spec_(spec), layer_(place.layer), norm_eps_(place.norm_eps) {}
+      : spec_(spec), layer_(place.layer), norm_eps_(place.norm.eps) {}
 
   Status load(const BlockPlace& place, Weights& weights) {
     const std::string prefix = place.prefix + "linear_attn.";
