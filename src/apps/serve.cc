@@ -58,6 +58,7 @@ void add_server_flags(Flags& flags, ServeOptions& o) {
   flags.add("--api-key", "KEY", "clients must send it; may be repeated (or $QUERN_API_KEY)", &o.server.api_keys);
   flags.add("--metrics-auth", "/metrics asks for the key too", &o.server.metrics_auth);
   flags.add("--strict-params", "refuse fields that are not known", &o.server.strict_params);
+  flags.add("--webui", "a page for people at / (default; --no-webui turns it off)", &o.server.web_page);
   flags.add("--allowed-origins", "ORIGIN", "origins that browsers may call from; may be repeated (default: all)",
             &o.allowed_origins);
   flags.add("--allowed-hosts", "NAME", "further names of a server on the loopback interface; may be repeated",

@@ -48,6 +48,7 @@ struct ServerOptions {
   std::vector<std::string> api_keys;  // none: everybody may ask
   bool metrics_auth = false;
   bool strict_params = false;  // unknown fields are errors
+  bool web_page = true;        // a page for people at /
   std::vector<std::string> allowed_origins{"*"};
   std::vector<std::string> allowed_hosts;  // further names for a server on the loopback interface; "*": any
 

@@ -17,6 +17,7 @@
 #include "server/openai/generation.h"
 #include "server/openai/pooling.h"
 #include "server/openai/tokens.h"
+#include "server/page.h"
 #include "server/pooling_session.h"
 #include "server/routes.h"
 #include "server/session.h"
@@ -260,7 +261,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     call->quiet = route.access != Access::keyed;
     if (path.starts_with("/v1/messages")) call->protocol = Protocol::anthropic;
     switch (route.endpoint) {
-      case Endpoint::root: return call->send({200, {{"Content-Type", "text/plain; charset=utf-8"}}, front_page()});
+      case Endpoint::root: return call->send(front_page(call->request));
       case Endpoint::live: return send_health(*call, false);
       case Endpoint::ping:
       case Endpoint::health: return send_health(*call, true);
@@ -289,13 +290,17 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     body.ok() ? call.send_json(std::move(body).value()) : call.send(body.error());
   }
 
-  std::string front_page() const {
-    return fmt::format(
+  /// The page to chat with for browsers; a few lines for everybody else.
+  HttpResponse front_page(const HttpRequest& request) const {
+    const bool chats = options().output == OutputKind::tokens;
+    if (chats && options().web_page && wants_page(request)) return page_response(request);
+    const std::string text = fmt::format(
         "Quern {} serves {}.\nAPI: /v1/models {} /tokenize /detokenize\nOperations: /health /metrics /version\n",
         options().version, options().model_names.front(),
-        options().output == OutputKind::tokens   ? "/v1/chat/completions /v1/completions /v1/messages"
+        chats                                    ? "/v1/chat/completions /v1/completions /v1/messages"
         : options().output == OutputKind::pooled ? "/v1/embeddings /v1/score /v1/rerank"
                                                  : "/v1/score /v1/rerank");
+    return {200, {{"Content-Type", "text/plain; charset=utf-8"}, {"Vary", "Accept"}}, text};
   }
 
   /// Seconds without progress while there is work.
