@@ -12,6 +12,7 @@
 #include "apps/commands.h"
 #include "apps/instance.h"
 #include "apps/interrupt.h"
+#include "base/event.h"
 #include "base/log.h"
 #include "ops/sample.h"
 #include "server/server.h"
@@ -28,6 +29,7 @@ struct ServeOptions {
   std::string reasoning_parser;
   std::string reasoning_field = "both";
   std::string log_level = "info";
+  std::string log_format = "text";
   double shutdown_timeout_s = 30;
   bool dry_run = false;
 };
@@ -77,6 +79,7 @@ void add_server_flags(Flags& flags, ServeOptions& o) {
   flags.add("--request-timeout", "SECONDS", "longest time of a request (default: none)", &o.server.request_timeout_s);
   flags.add("--shutdown-timeout", "SECONDS", "how long running answers may take after SIGTERM", &o.shutdown_timeout_s);
   flags.add("--log-level", "LEVEL", "debug, info, warning or error", &o.log_level);
+  flags.add("--log-format", "text|json", "lines for people, or a JSON object each", &o.log_format);
   flags.add("--dry-run", "print the memory plan and leave", &o.dry_run);
 }
 
@@ -160,7 +163,7 @@ std::vector<Gauge> gauges_of(const Instance& instance) {
     all.push_back({std::string(reading.name), std::string(reading.help), "", reading.value});
   }
   const auto memory = [&](const char* owner, int64_t bytes) {
-    all.push_back({"quern:device_memory_bytes", "Device memory that this process holds, by owner.",
+    all.push_back({"quern_device_memory_bytes", "Device memory that this process holds, by owner.",
                    fmt::format(",owner=\"{}\"", owner), static_cast<double>(bytes)});
   };
   memory("weights", instance.memory.weights);
@@ -194,6 +197,12 @@ void print_ready(const Instance& instance, const ServeOptions& options, int port
   std::fflush(stdout);
 }
 
+Status apply_log_format(const std::string& name) {
+  if (name != "text" && name != "json") return Error{fmt::format("--log-format {}: say text or json", name)};
+  set_log_format(name == "json" ? LogFormat::json : LogFormat::text);
+  return {};
+}
+
 Status apply_log_level(const std::string& name) {
   static constexpr std::pair<std::string_view, LogLevel> levels[] = {
       {"debug", LogLevel::debug}, {"info", LogLevel::info}, {"warning", LogLevel::warning}, {"error", LogLevel::error}};
@@ -216,6 +225,7 @@ Result<ServeOptions> parse(std::span<char* const> arguments, bool* help) {
   *help = flags.help_wanted();
   if (*help) fmt::print("{}", flags.help());
   TRY(apply_log_level(options.log_level));
+  TRY(apply_log_format(options.log_format));
   if (options.server.http.port < 0 || options.server.http.port > 65535)
     return Error{"--port must be between 0 and 65535"};
   if (options.server.max_logprobs < 0 || options.server.max_logprobs > max_top_logprobs)

@@ -1,8 +1,13 @@
 #include "base/log.h"
 
+#include <fmt/format.h>
 #include <memory>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <string>
+
+#include "base/event.h"
+#include "base/json.h"
 
 namespace quern {
 namespace {
@@ -26,10 +31,37 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+LogFormat format = LogFormat::text;
+
+std::string quoted(std::string_view text) { return Json(text).dump(); }
+
+/// What is between the braces of a JSON line, after time and level.
+std::string members(std::string_view message, std::string_view request_id, std::initializer_list<LogField> fields) {
+  std::string out = fmt::format("\"message\":{}", quoted(message));
+  if (!request_id.empty()) out += fmt::format(",\"request_id\":{}", quoted(request_id));
+  for (const LogField& field : fields) out += fmt::format(",{}:{}", quoted(field.name), quoted(field.value));
+  return out;
+}
+
 }  // namespace
+
+void set_log_format(LogFormat wanted) {
+  format = wanted;
+  if (wanted == LogFormat::json) logger().set_pattern("{\"time\":\"%Y-%m-%dT%H:%M:%S.%e%z\",\"level\":\"%l\",%v}");
+}
+
+void log_request(LogLevel level, std::string_view request_id, std::string_view message,
+                 std::initializer_list<LogField> fields) {
+  if (!log_enabled(level)) return;
+  logger().log(level_of(level), format == LogFormat::json ? members(message, request_id, fields)
+                                                          : fmt::format("{} {}", request_id, message));
+}
 
 void set_log_level(LogLevel level) { logger().set_level(level_of(level)); }
 bool log_enabled(LogLevel level) { return logger().should_log(level_of(level)); }
-void log_line(LogLevel level, std::string_view text) { logger().log(level_of(level), text); }
+void log_line(LogLevel level, std::string_view text) {
+  format == LogFormat::json ? logger().log(level_of(level), members(text, "", {}))
+                            : logger().log(level_of(level), text);
+}
 
 }  // namespace quern

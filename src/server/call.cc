@@ -1,7 +1,7 @@
 #include "server/call.h"
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/event.h"
 #include "server/anthropic/message_wire.h"
 
 namespace quern {
@@ -45,11 +45,20 @@ void Call::begin_events() {
   responder->begin_stream(200, std::move(headers));
 }
 
+void log_answer(LogLevel level, const std::string& id, const HttpRequest& request, int status) {
+  std::string target = request.target.substr(0, 128);
+  const std::string line = fmt::format("{} {} {} -> {}", request.peer, request.method, target, status);
+  log_request(level, id, line,
+              {{"peer", request.peer},
+               {"method", request.method},
+               {"target", std::move(target)},
+               {"status", std::to_string(status)}});
+}
+
 void Call::count(int status, size_t bytes) {
   metrics_.by_status[static_cast<size_t>(status / 100)].fetch_add(1, std::memory_order_relaxed);
   metrics_.response_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  log(quiet ? LogLevel::debug : LogLevel::info, "{} {} {} {} -> {}", id, request.peer, request.method,
-      request.target.substr(0, 128), status);
+  log_answer(quiet ? LogLevel::debug : LogLevel::info, id, request, status);
 }
 
 }  // namespace quern

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "engine/request.h"
 #include "net/http_server.h"
 #include "server/metrics.h"
@@ -54,5 +55,8 @@ class Call {
   HttpHeaders common_;
   RouteMetrics& metrics_;
 };
+
+/// The line of an answered request.
+void log_answer(LogLevel level, const std::string& id, const HttpRequest& request, int status);
 
 }  // namespace quern

@@ -142,7 +142,7 @@ void write_engine(Page& page, const EngineStats& stats, int32_t block_tokens, bo
 }
 
 void write_own(Page& page, const EngineStats& stats, double last_step_age_s) {
-  page.gauge("quern_kv_pages_total", stats.pages_total, "Pages of the KV pool.");
+  page.gauge("quern_kv_pages", stats.pages_total, "Pages of the KV pool.");
   page.gauge("quern_kv_pages_free", stats.pages_free, "Pages neither used nor cached.");
   page.gauge("quern_kv_pages_cached", stats.pages_cached, "Pages that only the prefix cache holds.");
   page.counter("quern_engine_steps_total", stats.steps, "Steps of the engine.");
@@ -264,7 +264,7 @@ double Metrics::see_steps(const EngineStats& stats) {
 std::string Metrics::render(const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more) {
   const double busy = see_steps(stats);
   Page page(labels_);
-  page.gauge("quern:gpu_busy_ratio", busy, "Share of the time since the last scrape in which steps were computed.");
+  page.gauge("quern_gpu_busy_ratio", busy, "Share of the time since the last scrape in which steps were computed.");
   for (size_t i = 0; i < more.size(); ++i) {
     if (i == 0 || more[i].name != more[i - 1].name) page.family(more[i].name, "gauge", more[i].help);
     page.sample(more[i].name, more[i].value, more[i].labels);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/event.h"
 
 namespace quern {
 namespace {
@@ -101,7 +101,7 @@ void PoolingSession::take(const TokenEvent& event) {
     return fail(plain_error(504, "The request took longer than its deadline."));
   if (event.finish == FinishReason::cancelled) return fail(plain_error(503, "The server is shutting down."));
   if (event.finish == FinishReason::error) {
-    log_error("{}: {}", call_->id, event.error);
+    log_request(LogLevel::error, call_->id, event.error);
     return fail(plain_error(500, "The engine could not finish this request."));
   }
   note_end(event);
@@ -142,7 +142,8 @@ void PoolingSession::disconnected() {
   if (ended_) return;
   services_.metrics.disconnected.fetch_add(1);
   services_.metrics.count(Ended::abort);
-  log_info("{} the client went away after {} of {} texts", call_->id, finished_, vectors_.size());
+  log_request(LogLevel::info, call_->id,
+              fmt::format("the client went away after {} of {} texts", finished_, vectors_.size()));
   end();
 }
 

@@ -8,8 +8,8 @@
 
 #include "base/channel.h"
 #include "base/clock.h"
+#include "base/event.h"
 #include "base/guarded.h"
-#include "base/log.h"
 #include "server/anthropic/messages.h"
 #include "server/auth.h"
 #include "server/call.h"
@@ -174,7 +174,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     const Route* route = find_route(path);
     RouteMetrics& metrics = metrics_of(route);
     metrics.by_status[static_cast<size_t>(answer->status / 100)].fetch_add(1, std::memory_order_relaxed);
-    log_info("{} {} {} {} -> {}", id, head.peer, head.method, head.target.substr(0, 128), answer->status);
+    log_answer(LogLevel::info, id, head, answer->status);
     for (auto& header : common_headers(head, std::move(id))) answer->headers.push_back(std::move(header));
     return answer;
   }
@@ -376,7 +376,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   static void name_unknown_fields(Call& call, const std::vector<std::string>& unknown) {
     if (unknown.empty()) return;
     const std::string names = header_list(unknown);
-    log_warning("{} unknown fields are ignored: {}", call.id, names);
+    log_request(LogLevel::warning, call.id, fmt::format("unknown fields are ignored: {}", names));
     call.add_header("X-Unknown-Fields", names);
   }
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/event.h"
 
 namespace quern {
 namespace {
@@ -286,7 +286,7 @@ void Session::fail_from(const TokenEvent& event) {
   if (event.finish == FinishReason::deadline)
     return fail(plain_error(504, "The request took longer than its deadline."));
   if (event.finish == FinishReason::cancelled) return fail(plain_error(503, "The server is shutting down."));
-  log_error("{}: {}", call_->id, event.error);
+  log_request(LogLevel::error, call_->id, event.error);
   fail(plain_error(500, "The engine could not finish this request."));
 }
 
@@ -323,7 +323,7 @@ void Session::disconnected() {
   if (ended_) return;
   services_.metrics.disconnected.fetch_add(1);
   services_.metrics.count(Ended::abort);
-  log_info("{} the client went away after {} tokens", call_->id, usage_.completion_tokens);
+  log_request(LogLevel::info, call_->id, fmt::format("the client went away after {} tokens", usage_.completion_tokens));
   end();
 }
 
