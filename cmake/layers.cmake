@@ -19,7 +19,7 @@ set(engine_needs base tensor formats ops model cache)
 set(net_needs base)
 set(server_needs base text net engine tensor formats ops model cache)
 
-set(text_libraries -l:libpcre2-8.a -l:libutf8proc.a)
+set(text_libraries xgrammar -l:libpcre2-8.a -l:libutf8proc.a)
 set(net_libraries OpenSSL::SSL OpenSSL::Crypto)
 set(server_libraries OpenSSL::SSL OpenSSL::Crypto)
 
@@ -55,6 +55,8 @@ foreach(layer ${layers} apps)
   endif()
   set(${layer}_tests_sources ${tests})
 endforeach()
+# Not linked, only included: an OBJECT library has no link step.
+target_link_libraries(text PRIVATE xgrammar)
 
 # Everything `layer` needs to link: objects of itself, of what it may include and of the devices.
 function(quern_link target)

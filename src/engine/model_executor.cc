@@ -73,6 +73,9 @@ struct ExecutorMemory {
 /// How often a waiting executor looks whether the step in flight is done.
 constexpr std::chrono::microseconds poll{50};
 
+/// A row whose mask takes longer fails, so that the others go on.
+constexpr std::chrono::seconds longest_mask_wait{5};
+
 /// Thread: executor, but for submit(), provide() and the destructor.
 class ModelExecutor final : public Executor {
  public:
@@ -315,7 +318,8 @@ class ModelExecutor final : public Executor {
     const auto wanted = std::count_if(plan.slices.begin(), plan.slices.end(), [](const Slice& s) { return s.masked; });
     if (wanted == 0) return {};
     std::unique_lock lock(mutex_);
-    masks_ready_.wait(lock, [&] { return stopping_ || static_cast<long>(masks_[plan.step].size()) >= wanted; });
+    masks_ready_.wait_for(lock, longest_mask_wait,
+                          [&] { return stopping_ || static_cast<long>(masks_[plan.step].size()) >= wanted; });
     StepMaskWords masks = std::move(masks_[plan.step]);
     masks_.erase(masks_.begin(), masks_.upper_bound(plan.step));
     return masks;

@@ -13,6 +13,7 @@
 #include "server/anthropic/messages.h"
 #include "server/auth.h"
 #include "server/call.h"
+#include "server/constraints.h"
 #include "server/metrics.h"
 #include "server/openai/generation.h"
 #include "server/openai/pooling.h"
@@ -91,6 +92,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     text_.tokenizer = std::move(tokenizer);
     text_.chat_template = std::move(chat_template);
     if (text_.chat_template) text_.calls = try_calls(*text_.chat_template);
+    constraints_ = std::make_unique<Constraints>(text_.tokenizer, text_.vocab_size(), text_.options.end_tokens);
     for (const Route& route : kRoutes)
       route_metrics_.push_back(&metrics_.add_route(route.path, route.methods.substr(0, route.methods.find(','))));
     unknown_route_ = &metrics_.add_route("none", "GET");
@@ -117,6 +119,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   void stop() {
     http_.reset();
     pool_.reset();
+    constraints_->stop();
   }
 
   int port() const { return http_->port(); }
@@ -342,8 +345,27 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
         metrics_.count(parsed.error().code == "context_length_exceeded" ? Refusal::too_long : Refusal::invalid);
         return call->send(parsed.error());
       }
-      open_session(call, std::move(parsed).value());
+      prepare(call, std::move(parsed).value());
     });
+  }
+
+  /// What the answer must look like is compiled before anything is queued.
+  void prepare(const std::shared_ptr<Call>& call, Generation generation) {
+    if (!generation.constraint) return open_session(call, std::move(generation));
+    const auto waiting = std::make_shared<Generation>(std::move(generation));
+    const bool runs = constraints_->compile(*waiting->constraint, [this, call, waiting](auto compiled) {
+      if (!compiled.ok()) {
+        metrics_.count(Refusal::invalid);
+        const std::string& param = waiting->constraint_param;
+        return call->send(
+            ApiError{400, fmt::format("Invalid '{}': {}.", param, compiled.error().message), "invalid_value", param});
+      }
+      waiting->compiled = std::move(compiled).value();
+      open_session(call, std::move(*waiting));
+    });
+    if (runs) return;
+    metrics_.count(Refusal::queue_full);
+    call->send(plain_error(429, "Too many grammars are being compiled; try again later."));
   }
 
   void open_session(const std::shared_ptr<Call>& call, Generation generation) {
@@ -383,7 +405,8 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   /// `make` gets what sessions share, and what the new one has to call when it goes.
   template <typename Make>
   void start_session(Make&& make) {
-    const SessionServices services{engine_, metrics_, text_, next_request_, live_requests_, work_since_us_};
+    const SessionServices services{engine_,       metrics_,       text_,         *constraints_,
+                                   next_request_, live_requests_, work_since_us_};
     auto key = std::make_shared<const LiveSession*>(nullptr);
     const std::shared_ptr<LiveSession> session =
         make(services, [self = shared_from_this(), key] { self->forget(*key); });
@@ -411,6 +434,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   Guarded<Sessions> sessions_;
   Channel<int> session_ended_;
   std::unique_ptr<TextPool> pool_;
+  std::unique_ptr<Constraints> constraints_;
   std::unique_ptr<HttpServer> http_;
 };
 

@@ -173,6 +173,7 @@ Request Session::make_request(int32_t index) {
   request.stop_tokens = params.stop_tokens;
   request.priority = params.priority;
   request.deadline_us = deadline_of(*call_, options);
+  if (generation_.compiled) request.mask = services_.constraints.mask(*generation_.compiled);
   request.cache_salt = salt_number(call_->principal.salt, params.cache_salt);
   request.sink = std::make_shared<Sink>(shared_from_this());
   return request;

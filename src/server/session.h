@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/call.h"
+#include "server/constraints.h"
 #include "server/live_session.h"
 #include "server/metrics.h"
 #include "server/openai/answer.h"
@@ -24,6 +25,7 @@ struct SessionServices {
   TokenService& engine;
   Metrics& metrics;
   const TextModel& text;
+  const Constraints& constraints;
   std::atomic<uint64_t>& next_request;
   std::atomic<int32_t>& live_requests;  // submitted, last event not yet delivered
   std::atomic<int64_t>& work_since_us;  // when live_requests last rose from 0

@@ -32,8 +32,8 @@ struct ConstraintSpec {
     structural_tag,  // `text`: XGrammar's description of tags, as JSON
   };
   Kind kind = Kind::json_object;
-  std::string text;
-  std::vector<std::string> choices;
+  std::string text = {};
+  std::vector<std::string> choices = {};
   bool strict = false;   // json_schema: keywords that nobody knows are refused too
   bool compact = false;  // JSON in one line: "," and ":" are followed by one space, nothing else is free
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "server/openai/generation.h"
+#include "server/openai/structured.h"
 
 namespace quern {
 namespace {
@@ -15,22 +16,8 @@ void read_logprobs(Fields& fields, const TextModel& model, SamplingParams& sampl
   if (wanted) sampling.logprobs = static_cast<int32_t>(top.value_or(0));
 }
 
-/// Plain text is all there is: structured output and other modalities are refused by name.
-void read_output_kind(Fields& fields) {
-  if (const Json* format = fields.object("response_format")) {
-    Fields members(*format, "response_format.");
-    const auto type = members.choice("type", {"text", "json_object", "json_schema", "structural_tag"});
-    if (!type && !members.failed()) {
-      members.invalid("type", "missing_required_parameter", "Missing required parameter: 'response_format.type'.");
-    }
-    if (members.failed()) return fields.fail(*members.error());
-    if (*type != "text") {
-      return fields.fail(
-          unsupported("response_format", fmt::format("Unsupported parameter: 'response_format' of type '{}' is not "
-                                                     "supported by this server.",
-                                                     *type)));
-    }
-  }
+/// Text is all there is: other modalities are refused by name.
+void read_modalities(Fields& fields) {
   if (const Json::Array* modalities = fields.array("modalities", 8)) {
     for (const Json& modality : *modalities) {
       if (!modality.is_string()) return fields.wrong_kind("modalities", "strings", modality);
@@ -80,7 +67,8 @@ Checked<Generation> read_chat(const Json& body, const TextModel& model) {
   generation.params = read_answer_params(fields, model, 1);
   generation.request_id = fields.string("request_id", 128).value_or("");
   read_logprobs(fields, model, generation.params.sampling);
-  read_output_kind(fields);
+  read_constraint(fields, generation);
+  read_modalities(fields);
   ToolUse tools = read_tool_use(fields, model);
   read_rest(fields, generation.params);
   auto conversation = render_conversation(fields, model, generation.params, tools);

@@ -357,9 +357,7 @@ TEST_F(ChatTest, RefusesWhatItCannotDo) {
   start();
   const std::vector<FieldCase> cases = {
       {R"("tools":[{"type":"function","function":{"name":"f"}}])", "tools"},
-      {R"("response_format":{"type":"json_object"})", "response_format"},
-      {R"("structured_outputs":{"regex":"a"})", "structured_outputs"},
-      {R"("guided_json":{"a":1})", "guided_json"},
+      {R"("guided_whitespace_pattern":" ")", "guided_whitespace_pattern"},
       {R"("modalities":["text","audio"])", "modalities"},
       {R"("audio":{"voice":"x"})", "audio"},
       {R"("use_beam_search":true)", "use_beam_search"},

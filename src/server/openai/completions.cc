@@ -3,6 +3,7 @@
 
 #include "server/openai/fill_in.h"
 #include "server/openai/generation.h"
+#include "server/openai/structured.h"
 #include "server/openai/wire.h"
 #include "text/detokenizer.h"
 
@@ -143,7 +144,7 @@ Checked<Generation> parse_completion(std::string_view body, const TextModel& mod
   read_best_of(fields, params);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   read_suffix(fields, model, params);
-  fields.refuse({"response_format"});
+  read_constraint(fields, generation);
   const Json* prompt = fields.any("prompt");
   if (prompt == nullptr)
     fields.invalid("prompt", "missing_required_parameter", "Missing required parameter: 'prompt'.");

@@ -230,29 +230,9 @@ AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t 
                     "Unsupported parameter: 'length_penalty' needs beam search, which this server does not have."));
   }
   fields.ignore(Fields::Kind::string, {"user", "session_id"});
-  fields.refuse({"structured_outputs",
-                 "guided_json",
-                 "guided_regex",
-                 "guided_choice",
-                 "guided_grammar",
-                 "guided_json_object",
-                 "truncate_prompt_tokens",
-                 "truncation_side",
-                 "logprob_token_ids",
-                 "use_beam_search",
-                 "repetition_detection",
-                 "prompt_embeds",
-                 "mm_processor_kwargs",
-                 "media_io_kwargs",
-                 "vllm_xargs",
-                 "kv_transfer_params",
-                 "ec_transfer_params",
-                 "thinking_token_budget",
-                 "lora_path",
-                 "json_schema",
-                 "regex",
-                 "ebnf",
-                 "grammar"});
+  fields.refuse({"truncate_prompt_tokens", "truncation_side", "logprob_token_ids", "use_beam_search",
+                 "repetition_detection", "prompt_embeds", "mm_processor_kwargs", "media_io_kwargs", "vllm_xargs",
+                 "kv_transfer_params", "ec_transfer_params", "thinking_token_budget", "lora_path"});
   return params;
 }
 

@@ -86,8 +86,9 @@ struct Generation {
   std::string model;  // as the client called it
   AnswerParams params;
   std::vector<Prompt> prompts;
-  std::optional<ConstraintSpec> constraint;  // what the answer must look like
-  std::string constraint_param;              // the field that says so
+  std::optional<ConstraintSpec> constraint;    // what the answer must look like
+  std::string constraint_param;                // the field that says so
+  std::shared_ptr<const Constraint> compiled;  // once it is
   ReplyPlan reply;
   std::vector<std::string> unknown_fields;
   std::string request_id;  // from the body; "" when it says none
