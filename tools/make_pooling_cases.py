@@ -45,7 +45,8 @@ def wordpiece():
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     tokenizer.decoder = decoders.WordPiece()
     return T.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]",
-                                     sep_token="[SEP]", mask_token="[MASK]")
+                                     sep_token="[SEP]", mask_token="[MASK]",
+                                     model_input_names=["input_ids", "token_type_ids", "attention_mask"])
 
 
 def unigram():
@@ -200,8 +201,10 @@ def modern_config(**more):
 
 def modern_bert(out, name):
     tokenizer = modern_bpe()
-    save("ModernBertModel", modern_config(), out / name, tokenizer)
+    config = modern_config()
+    model = save("ModernBertModel", config, out / name, tokenizer)
     embedder(out / name, tokenizer, "mean", normalize=False)
+    modern_twin(out / f"{name}_gguf", model, config, tokenizer, out / name)
 
 
 def modern_bert_score(out, name):
@@ -322,6 +325,42 @@ def bert_twin(folder, model, config, tokenizer, pooling, source):
     copy_vectors(source, folder)
 
 
+def byte_vocabulary(w, tokenizer, size):
+    words = [word for word, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
+    padded = words + [f"[PAD{i}]" for i in range(size - len(words))]
+    special = set(tokenizer.all_special_tokens)
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("gpt-2")
+    w.add_token_list(padded)
+    w.add_token_types([3 if word in special else 5 if word.startswith("[PAD") else 1 for word in padded])
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    w.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair for pair in merges])
+
+
+def modern_twin(folder, model, config, tokenizer, source):
+    w = start_twin(folder, "modern-bert", config)
+    w.add_layer_norm_eps(config.norm_eps)
+    w.add_causal_attention(False)
+    w.add_rope_freq_base(config.rope_parameters["full_attention"]["rope_theta"])
+    w.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
+    w.add_sliding_window(config.local_attention)
+    w.add_sliding_window_pattern(config.global_attn_every_n_layers)
+    w.add_pooling_type(gguf.PoolingType.MEAN)
+    byte_vocabulary(w, tokenizer, config.vocab_size)
+    w.add_bos_token_id(0)
+    w.add_eos_token_id(2)
+    w.add_pad_token_id(1)
+    w.add_add_bos_token(True)
+    w.add_add_eos_token(True)
+    finish_twin(w, folder, model, config, "modern-bert")
+    copy_vectors(source, folder)
+    # A GGUF file does not say whether vectors are normalised: they always are.
+    expected = json.loads((folder / "expected.json").read_text())
+    for case in expected["cases"]:
+        case["vector"] = rounded(np.array(case["vector"]) / np.linalg.norm(case["vector"]))
+    write_expected(folder, expected)
+
+
 def qwen_twin(folder, model, config, tokenizer, source):
     w = start_twin(folder, "qwen3", config)
     w.add_head_count_kv(config.num_key_value_heads)
@@ -330,14 +369,7 @@ def qwen_twin(folder, model, config, tokenizer, source):
     w.add_layer_norm_rms_eps(config.rms_norm_eps)
     w.add_rope_freq_base(config.rope_parameters["rope_theta"])
     w.add_pooling_type(gguf.PoolingType.LAST)
-    words = [word for word, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
-    padded = words + [f"[PAD{i}]" for i in range(config.vocab_size - len(words))]
-    w.add_tokenizer_model("gpt2")
-    w.add_tokenizer_pre("gpt-2")
-    w.add_token_list(padded)
-    w.add_token_types([3 if word.startswith("<|") else 5 if word.startswith("[PAD") else 1 for word in padded])
-    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
-    w.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair for pair in merges])
+    byte_vocabulary(w, tokenizer, config.vocab_size)
     w.add_eos_token_id(0)
     w.add_pad_token_id(0)
     w.add_add_bos_token(False)

@@ -139,7 +139,7 @@ void complete_pooling(ServerOptions& options, const Instance& instance) {
   pooling.default_prompt = task.default_prompt;
   pooling.sigmoid = task.sigmoid;
   const auto& pooler = instance.spec().pooler;
-  pooling.asks_yes_or_no = pooler && pooler->head && pooler->head->tokens;
+  pooling.asks_yes_or_no = pooler && pooler->head && pooler->head->yes_or_no;
 }
 
 void complete(ServerOptions& options, const Instance& instance) {

@@ -143,16 +143,25 @@ Result<PoolerSpec> yes_or_no(const Checkpoint& checkpoint) {
   ASSIGN_OR_RETURN(const auto tokenizer, load_tokenizer(checkpoint));
   ASSIGN_OR_RETURN(const int32_t yes, token_of(*tokenizer, "yes"));
   ASSIGN_OR_RETURN(const int32_t no, token_of(*tokenizer, "no"));
-  PoolerSpec pooler;
-  pooler.head.emplace();
+  PoolerSpec pooler{Pooling::last, HeadSpec{}};
   pooler.head->labels = 2;
+  pooler.head->yes_or_no = true;
   pooler.head->tokens = {yes, no};
+  return pooler;
+}
+
+/// The same, where a GGUF file holds the rows of the two answers and nothing of the others.
+PoolerSpec stored_yes_or_no() {
+  PoolerSpec pooler{Pooling::last, HeadSpec{}};
+  pooler.head->labels = 2;
+  pooler.head->yes_or_no = true;
+  pooler.head->output = "cls.output";
   return pooler;
 }
 
 Status check_scores(const Checkpoint& checkpoint, const DecoderSpec& spec) {
   const HeadSpec& head = *spec.pooler->head;
-  if (head.labels == 1 || head.tokens) return {};
+  if (head.labels == 1 || head.yes_or_no) return {};
   return Error{fmt::format("{}: the model sorts texts into {} classes; only models that give one score are supported",
                            checkpoint.path(), head.labels)};
 }
@@ -188,6 +197,13 @@ Result<Task> choose_task(const Checkpoint& checkpoint, const Json& config, const
   Modules modules;
   if (checkpoint.kind() == CheckpointKind::safetensors && is_directory(checkpoint.path())) {
     ASSIGN_OR_RETURN(modules, read_modules(checkpoint.path()));
+  }
+  if (config.string("pooling") == "rank") {
+    if (!is_causal(*spec)) {
+      return Error{fmt::format("{}: scores of a {} are only supported from safetensors files", checkpoint.path(),
+                               spec->architecture)};
+    }
+    spec->pooler = stored_yes_or_no();
   }
   task.output = natural_task(*spec, config, modules);
   for (const OutputKind kind : {OutputKind::tokens, OutputKind::pooled, OutputKind::scores}) {

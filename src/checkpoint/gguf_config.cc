@@ -19,6 +19,16 @@ Status refuse_other_kinds(const Gguf& gguf) {
   return {};
 }
 
+/// How the vectors of a model are made, if it was stored for that.
+Result<std::string> pooling_of(const GgufTranslation& translation) {
+  constexpr std::string_view names[] = {"", "mean", "cls", "last", "rank"};
+  const std::string key = translation.key("pooling_type");
+  ASSIGN_OR_RETURN(const auto type, translation.gguf().integer(key));
+  if (!type) return std::string();
+  if (*type >= 0 && *type < static_cast<int64_t>(std::size(names))) return std::string(names[*type]);
+  return translation.gguf().refuse(key, fmt::format("is {}, expected 0 to {}", *type, std::size(names) - 1));
+}
+
 }  // namespace
 
 Result<Json> gguf_config(const Gguf& gguf) {
@@ -34,6 +44,8 @@ Result<Json> gguf_config(const Gguf& gguf) {
   translation.config().set("architectures", Json::Array{architecture->class_name});
   translation.config().set("model_type", architecture->model_type);
   TRY(architecture->translate(translation));
+  ASSIGN_OR_RETURN(std::string pooling, pooling_of(translation));
+  if (!pooling.empty()) translation.config().set("pooling", std::move(pooling));
   return std::move(translation.config());
 }
 

@@ -39,9 +39,10 @@ Tensor Decoder::logits_of_hidden(Step& step, Tensor hidden) const { return logit
 Tensor Decoder::embed_tokens(const Step& step) const {
   Exec& exec = step.exec;
   const Tensor x = embed(exec, embedding_, step.inputs.tokens, embedding_scale_);
-  if (positions_.rows == 0) return x;
   const Arena::Scope scope(exec.arena);
-  add(exec, x, embed(exec, positions_, step.inputs.segments.positions, 1.0F));
+  if (positions_.rows > 0) add(exec, x, embed(exec, positions_, step.inputs.segments.positions, 1.0F));
+  if (types_.rows > 0) add(exec, x, embed(exec, types_, step.inputs.types, 1.0F));
+  if (embedding_norm_) embedding_norm_.apply(exec, x);
   return x;
 }
 
@@ -53,8 +54,9 @@ void Decoder::run(Step& step, const Part& part, Tensor x) const {
 void Decoder::add_part(Step& step, const Part& part, Tensor x) const {
   const Arena::Scope scope(step.exec.arena);
   const Tensor normed = part.norm.of(step.exec, x);
-  if (!part.post_norm && part.factor == 1.0F) {
+  if (part.norm_of_sum || (!part.post_norm && part.factor == 1.0F)) {
     for (const auto& block : part.blocks) block->forward(step, normed, x, true);
+    if (part.norm_of_sum) part.post_norm.apply(step.exec, x);
     return;
   }
   const Tensor y = step.exec.arena.tensor(Dtype::f32, step.shape.tokens, dim_);
@@ -128,14 +130,21 @@ Result<Decoder> Decoder::build(const DecoderSpec& spec, Weights& weights) {
     decoder.ropes_.push_back({weights.constants(rope.inverse_frequencies), rope.factor});
   }
 
-  ASSIGN_OR_RETURN(decoder.norm_, Norm::load("model.norm", spec.dim, spec.norm, weights));
+  ASSIGN_OR_RETURN(decoder.norm_, Norm::load(spec.final_norm, spec.dim, spec.norm, weights));
   return decoder;
 }
 
 Status Decoder::load_tables(const DecoderSpec& spec, Weights& weights) {
   ASSIGN_OR_RETURN(embedding_, weights.weight("model.embed_tokens.weight", spec.vocab, spec.dim));
   if (spec.learned_positions > 0) {
-    ASSIGN_OR_RETURN(positions_, weights.weight("model.embed_positions.weight", spec.learned_positions, spec.dim));
+    const RowRange rows{spec.first_position + spec.learned_positions, spec.first_position, spec.learned_positions};
+    ASSIGN_OR_RETURN(positions_, weights.some_rows("model.embed_positions.weight", rows, spec.dim));
+  }
+  if (spec.text_types > 0) {
+    ASSIGN_OR_RETURN(types_, weights.weight("model.embed_types.weight", spec.text_types, spec.dim));
+  }
+  if (spec.embedding_norm) {
+    ASSIGN_OR_RETURN(embedding_norm_, Norm::load("model.embed_norm", spec.dim, spec.norm, weights));
   }
   if (spec.pooler) return {};  // it has no output matrix
   if (!spec.tied) {
@@ -158,6 +167,7 @@ Status Decoder::load_layer(const DecoderSpec& spec, int index, int rope, Weights
   ASSIGN_OR_RETURN(auto ffn, std::visit(block, layer.ffn));
   ASSIGN_OR_RETURN(Part first, load_part(place, norms.before_mixer, norms.after_mixer, weights));
   first.factor = layer.residual_factor;
+  first.norm_of_sum = norms.of_sums;
   first.blocks.push_back(std::move(mixer));
   if (layer.parallel) {
     first.blocks.push_back(std::move(ffn));
@@ -166,6 +176,7 @@ Status Decoder::load_layer(const DecoderSpec& spec, int index, int rope, Weights
   }
   ASSIGN_OR_RETURN(Part second, load_part(place, norms.before_ffn, norms.after_ffn, weights));
   second.factor = layer.residual_factor;
+  second.norm_of_sum = norms.of_sums;
   second.blocks.push_back(std::move(ffn));
   if (layer.scaled) {
     ASSIGN_OR_RETURN(second.scalar, weights.vector(place.prefix + "layer_scalar", 1, 0.0F));

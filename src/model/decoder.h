@@ -41,6 +41,7 @@ class Decoder {
     Norm post_norm;
     float factor = 1.0F;
     Tensor scalar;  // [1] what x is multiplied with in the end, or none
+    bool norm_of_sum = false;  // x = post_norm(x + block(x))
   };
   struct Rope {
     Tensor inverse_frequencies;
@@ -65,6 +66,8 @@ class Decoder {
   KvLayout layout_;
   Weight embedding_;
   Weight positions_;  // learned; no rows: none
+  Weight types_;      // of texts; no rows: none
+  Norm embedding_norm_;
   std::vector<Rope> ropes_;
   std::vector<Part> parts_;  // two for each layer: mixer, ffn; or one of both
   Norm norm_;

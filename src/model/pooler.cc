@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "formats/half.h"
+#include "ops/activate.h"
+#include "ops/elementwise.h"
 #include "ops/linear.h"
 
 namespace quern {
@@ -11,26 +13,21 @@ Result<Pooler> Pooler::build(const DecoderSpec& spec, Weights& weights) {
   Pooler pooler;
   pooler.pooling_ = spec.pooler->pooling;
   pooler.dim_ = spec.dim;
-  pooler.norm_eps_ = spec.norm.eps;
   if (!spec.pooler->head) return pooler;
   const HeadSpec& head = *spec.pooler->head;
   pooler.function_ = head.function;
   if (!head.dense.empty()) {
-    ASSIGN_OR_RETURN(pooler.dense_, weights.matrix({{head.dense, spec.dim}}, spec.dim, true));
+    ASSIGN_OR_RETURN(pooler.dense_, weights.matrix({{head.dense, spec.dim}}, spec.dim, head.dense_bias));
   }
-  if (!head.norm.empty()) {
-    ASSIGN_OR_RETURN(pooler.norm_, weights.vector(head.norm + ".weight", spec.dim, 0.0F));
-  }
+  ASSIGN_OR_RETURN(pooler.norm_, Norm::load(head.norm, spec.dim, spec.norm, weights));
   if (!head.tokens) {
     ASSIGN_OR_RETURN(pooler.scores_, weights.matrix({{head.output, head.labels}}, spec.dim, head.output_bias));
     return pooler;
   }
+  const std::string table = spec.tied ? "model.embed_tokens.weight" : "lm_head.weight";
   for (const int32_t token : {head.tokens->first, head.tokens->second}) {
-    ASSIGN_OR_RETURN(pooler.scores_.parts[pooler.scores_.count], weights.slice({.name = "model.embed_tokens.weight",
-                                                                                .shape = {spec.vocab, spec.dim},
-                                                                                .first_row = token,
-                                                                                .rows = 1,
-                                                                                .cols = spec.dim}));
+    ASSIGN_OR_RETURN(pooler.scores_.parts[pooler.scores_.count],
+                     weights.some_rows(table, {spec.vocab, token, 1}, spec.dim));
     ++pooler.scores_.count;
   }
   pooler.scores_.rows = 2;
@@ -40,9 +37,24 @@ Result<Pooler> Pooler::build(const DecoderSpec& spec, Weights& weights) {
 
 Tensor Pooler::scores(Step& step, Tensor vectors) const {
   Exec& exec = step.exec;
+  if (dense_.count > 0) vectors = transformed(exec, vectors);
   const Tensor scores = exec.arena.tensor(Dtype::f32, vectors.dims[0], scores_.rows);
   linear_into(exec, scores, vectors, scores_, false);
   return scores;
+}
+
+/// In float, whatever activations are: these are few.
+Tensor Pooler::transformed(Exec& exec, Tensor vectors) const {
+  const Tensor y = exec.arena.tensor(Dtype::f32, vectors.dims[0], dense_.rows);
+  linear_into(exec, y, vectors, dense_, false);
+  if (function_ == HeadSpec::Function::tanh) softcap(exec, y, 1.0F);
+  if (function_ == HeadSpec::Function::gelu) {
+    Exec in_floats = exec;
+    in_floats.activations = Dtype::f32;
+    activate(in_floats, y, Activation::gelu_erf);
+  }
+  if (norm_) norm_.apply(exec, y);
+  return to_activations(exec, y);
 }
 
 float Pooler::value(const std::byte* vector, Dtype dtype, int64_t i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "model/norm.h"
 #include "model/pooler_spec.h"
 #include "model/spec.h"
 #include "model/step.h"
@@ -25,12 +26,13 @@ class Pooler {
   static float value(const std::byte* vector, Dtype dtype, int64_t i);
 
  private:
+  Tensor transformed(Exec& exec, Tensor vectors) const;
+
   Pooling pooling_ = Pooling::last;
   int dim_ = 0;
-  float norm_eps_ = 0.0F;
   HeadSpec::Function function_ = HeadSpec::Function::none;
   Matrix dense_;  // or none
-  Tensor norm_;   // or none
+  Norm norm_;     // or none
   Matrix scores_;
 };
 

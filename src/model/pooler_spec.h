@@ -4,24 +4,27 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace quern {
 
 /// Which of a text's hidden states make its vector.
 enum class Pooling : uint8_t { first, mean, last };
 
-/// What is computed of the vector: a dense layer with bias, a function, a norm, each if there is one, then scores.
+/// What is computed of the vector: a dense layer, a function, a norm, each if there is one, then scores.
 struct HeadSpec {
   enum class Function : uint8_t { none, tanh, gelu };
 
   std::string dense;  // names of layers, without ".weight"
+  bool dense_bias = false;
   Function function = Function::none;
   std::string norm;
   std::string output;
   bool output_bias = false;
   int labels = 0;
-  /// Instead of an output layer: the embeddings of these two tokens; the score is how much better the second one
-  /// follows.
+  /// The two scores are of a language model's answers yes and no.
+  bool yes_or_no = false;
+  /// These answers, where there is no output layer of their own.
   std::optional<std::pair<int32_t, int32_t>> tokens;
 
   bool operator==(const HeadSpec&) const = default;

@@ -102,7 +102,9 @@ std::string text(const LayerSpec& layer) {
   const auto print = [](const auto& part) { return text(part); };
   std::string out = fmt::format("{}; {}", std::visit(print, layer.mixer), std::visit(print, layer.ffn));
   if (!layer.norms.after_mixer.empty()) {
-    out += layer.norms.before_mixer.empty() ? "; norms after, none before" : "; post norms";
+    out += layer.norms.of_sums                ? "; norms of sums"
+           : layer.norms.before_mixer.empty() ? "; norms after, none before"
+                                              : "; post norms";
   }
   if (layer.parallel) out += "; parallel";
   if (layer.scaled) out += "; scaled";
@@ -229,6 +231,9 @@ std::string describe(const DecoderSpec& spec) {
   out += text(spec.norm);
   if (spec.embedding_scale != 1.0F) out += fmt::format("; embedding x {:.6g}", spec.embedding_scale);
   if (spec.learned_positions > 0) out += fmt::format("; {} learned positions", spec.learned_positions);
+  if (spec.text_types > 0) out += fmt::format("; {} types of text", spec.text_types);
+  if (spec.embedding_norm) out += "; norm of the embedding";
+  if (spec.final_norm.empty()) out += "; no last norm";
   out += spec.pooler ? "; no output" : spec.tied ? "; tied output" : "; own output";
   if (spec.output_bias) out += " with bias";
   if (spec.logit_scale != 1.0F) out += fmt::format(" x {:.6g}", spec.logit_scale);

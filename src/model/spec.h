@@ -140,6 +140,7 @@ struct LayerNorms {
   std::string after_mixer;                              // before the residual is added
   std::string before_ffn = "post_attention_layernorm";  // so called by Llama
   std::string after_ffn;
+  bool of_sums = false;  // those behind a part are of the sum: x = norm(x + part(x))
 
   bool operator==(const LayerNorms&) const = default;
 };
@@ -181,6 +182,10 @@ struct DecoderSpec {
   NormSpec norm;
   float embedding_scale = 1.0F;
   int learned_positions = 0;  // rows of a table that is added to the embedding; 0: none
+  int first_position = 0;     // rows of the stored table before these
+  int text_types = 0;         // rows of another such table, by which text of a pair a token belongs to
+  bool embedding_norm = false;
+  std::string final_norm = "model.norm";  // "": none
   float logit_scale = 1.0F;
   float logit_softcap = 0.0F;
   bool tied = false;                 // the output matrix is the embedding

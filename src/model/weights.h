@@ -45,6 +45,13 @@ struct VectorSlice {
   int step = 1;
 };
 
+/// Rows [first, first + rows) of a tensor that has `stored`.
+struct RowRange {
+  int stored = 0;
+  int first = 0;
+  int rows = 0;
+};
+
 class Weights {
  public:
   virtual ~Weights() = default;
@@ -70,6 +77,11 @@ class Weights {
   Result<Tensor> vector(const std::string& name, int size, float offset) {
     const NamedRows part{name, size};
     return vectors({&part, 1}, offset);
+  }
+  /// Some rows of one tensor.
+  Result<Weight> some_rows(const std::string& name, const RowRange& range, int cols) {
+    return slice(
+        {.name = name, .shape = {range.stored, cols}, .first_row = range.first, .rows = range.rows, .cols = cols});
   }
   /// The linear layers of these names (without ".weight"), stacked by rows, with their biases when said.
   Result<Matrix> matrix(std::initializer_list<NamedRows> parts, int cols, bool bias);

@@ -63,3 +63,26 @@ def test_raw_ids(server):
         answer = post(url + "/v1/completions", {"model": name[:-5], "prompt": prompt, "max_tokens": len(ids), "temperature": 0,
                                                 "return_token_ids": True})
         assert answer["choices"][0]["token_ids"] == ids
+
+
+# Mean over all tokens, then length 1, in float64 on the float32 weights.
+MINILM = {
+    "Hello world": ([-0.034477, 0.031023, 0.006735, 0.026109, -0.039362, -0.160302, 0.066924, -0.006441], [0.038938, 0.030207]),
+    "The cat sits on the mat": ([0.134891, -0.032063, -0.020335, 0.035901, -0.028333, 0.041502, 0.033159, 0.036606],
+                                [0.014925, 0.058633]),
+    "A feline rests on a rug": ([0.070950, 0.024681, 0.034808, 0.108685, -0.035372, 0.072757, 0.022626, 0.010781],
+                                [0.009628, 0.026627]),
+}
+COSINES = {(0, 1): -0.066691, (0, 2): 0.005587, (1, 2): 0.557109}
+
+
+def test_minilm_vectors():
+    texts = list(MINILM)
+    result = subprocess.run([QUERN, "embed", path_of("all-MiniLM-L6-v2"), *texts, "--json"], capture_output=True, text=True,
+                            timeout=300, check=True)
+    vectors = [json.loads(line)["embedding"] for line in result.stdout.splitlines()]
+    for vector, (first, last) in zip(vectors, MINILM.values(), strict=True):
+        assert len(vector) == 384
+        assert max(abs(a - b) for a, b in zip(vector[:8] + vector[-2:], first + last)) < 1e-4
+    for (i, j), cosine in COSINES.items():
+        assert abs(sum(a * b for a, b in zip(vectors[i], vectors[j])) - cosine) < 1e-4

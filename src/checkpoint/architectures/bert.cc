@@ -1,0 +1,59 @@
+// BERT (RoBERTa too, whose tables are cut to BERT's form) and ModernBERT.
+#include "checkpoint/gguf_translation.h"
+
+namespace quern {
+namespace {
+
+constexpr GgufName bert_names[] = {
+    {"token_embd_norm", "model.embed_norm"},
+    {"token_types", "model.embed_types"},
+    {"attn_output_norm", "post_attention_layernorm"},
+    {"layer_output_norm", "post_feedforward_layernorm"},
+};
+
+constexpr GgufName modern_names[] = {
+    {"token_embd_norm", "model.embed_norm"},
+    {"ffn_up", "mlp.gate_up_proj"},
+};
+
+/// Rows of a table; 0 when there is none.
+int64_t rows_of(const GgufTranslation& translation, std::string_view name) {
+  const StoredTensor* table = translation.gguf().find_tensor(name);
+  return table == nullptr ? 0 : table->shape.front();
+}
+
+Status bert(GgufTranslation& translation) {
+  TRY(translation.shape());
+  TRY(translation.heads());
+  TRY(translation.vocabulary());
+  TRY(translation.dense_ffn());
+  Json& config = translation.config();
+  config.set("type_vocab_size", rows_of(translation, "token_types.weight"));
+  if (const int64_t rows = rows_of(translation, "position_embd.weight")) config.set("max_position_embeddings", rows);
+  return {};
+}
+
+Status modern_bert(GgufTranslation& translation) {
+  TRY(translation.shape());
+  TRY(translation.heads());
+  TRY(translation.vocabulary());
+  TRY(translation.dense_ffn());
+  TRY(translation.copy_number("rope.freq_base", "global_rope_theta"));
+  TRY(translation.copy_number("rope.freq_base_swa", "local_rope_theta"));
+  ASSIGN_OR_RETURN(const auto window, translation.size("attention.sliding_window", int64_t{1} << 27));
+  if (window) translation.config().set("local_attention", *window);
+  ASSIGN_OR_RETURN(const auto period, translation.size("attention.sliding_window_pattern", 1 << 10));
+  if (period) translation.config().set("global_attn_every_n_layers", *period);
+  return {};
+}
+
+const GgufEntry first{
+    {.name = "bert", .model_type = "bert", .class_name = "BertModel", .translate = bert, .names = bert_names}};
+const GgufEntry modern{{.name = "modern-bert",
+                        .model_type = "modernbert",
+                        .class_name = "ModernBertModel",
+                        .translate = modern_bert,
+                        .names = modern_names}};
+
+}  // namespace
+}  // namespace quern
