@@ -40,7 +40,7 @@ class Decoder {
     std::vector<std::unique_ptr<Block>> blocks;
     Norm post_norm;
     float factor = 1.0F;
-    Tensor scalar;  // [1] what x is multiplied with in the end, or none
+    Tensor scalar;             // [1] what x is multiplied with in the end, or none
     bool norm_of_sum = false;  // x = post_norm(x + block(x))
   };
   struct Rope {
