@@ -14,6 +14,7 @@ double activated(double x, Activation activation) {
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
     case Activation::gelu_erf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case Activation::relu: return std::max(x, 0.0);
+    case Activation::clamped_swiglu: break;  // has no form without a gate
   }
   return 0;
 }
