@@ -179,7 +179,10 @@ Status Decoder::load_layer(const DecoderSpec& spec, int index, int rope, Weights
   second.norm_of_sum = norms.of_sums;
   second.blocks.push_back(std::move(ffn));
   if (layer.scaled) {
-    ASSIGN_OR_RETURN(second.scalar, weights.vector(place.prefix + "layer_scalar", 1, 0.0F));
+    ASSIGN_OR_RETURN(second.scalar,
+                     weights.vector(place.prefix + (weights.has(place.prefix + "layer_scalar") ? "layer_scalar"
+                                                                                               : "layer_scalar.weight"),
+                                    1, 0.0F));
   }
   parts_.push_back(std::move(first));
   parts_.push_back(std::move(second));

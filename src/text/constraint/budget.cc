@@ -12,7 +12,10 @@ namespace quern {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-constexpr int kAllocationsPerLook = 64;
+// Small allocations are never refused: most of them are made where objects are half built or nothing may be thrown.
+// What grows without bound does so in large ones.
+constexpr size_t kLeastRefused = 1024;
+constexpr int kAllocationsPerLook = 16;
 // After a refusal the stack is unwound, which may allocate a little.
 constexpr int64_t kGraceAllocations = 4096;
 
@@ -56,7 +59,7 @@ bool refuses(size_t bytes) {
 }
 
 void* allocate(size_t bytes) {
-  if (account.open && refuses(bytes)) throw std::bad_alloc();
+  if (account.open && bytes >= kLeastRefused && refuses(bytes)) throw std::bad_alloc();
   void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
   if (account.open) account.bytes_left -= static_cast<int64_t>(malloc_usable_size(memory));

@@ -31,7 +31,8 @@ TEST(CallRendering, FindsHowArgumentsAreWanted) {
 TEST(CallRendering, FindsWhetherContentMayBeMissing) {
   EXPECT_TRUE(of(with_arguments("{{ c.function.arguments | tojson }}")).takes_no_content);
   EXPECT_FALSE(of("{% for m in messages %}{{ m.content + '.' }}{% endfor %}").takes_no_content);
-  EXPECT_FALSE(of("{% for m in messages %}{{ m.content }}{{ (m.tool_calls or []) | tojson }}{% endfor %}").takes_no_content);
+  EXPECT_FALSE(
+      of("{% for m in messages %}{{ m.content }}{{ (m.tool_calls or []) | tojson }}{% endfor %}").takes_no_content);
 }
 
 TEST(CallRendering, SurvivesTemplatesThatDoNotEnd) {
