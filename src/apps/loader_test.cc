@@ -218,9 +218,9 @@ TEST(Loader, LeavesAsideWhatIsNotOfTheLayers) {
 
 TEST(Loader, NamesATypeThatIsNotKnown) {
   FakeCheckpoint checkpoint;
-  checkpoint.at("model.layers.0.mlp.up_proj.weight").type = "IQ1_S";
+  checkpoint.at("model.layers.0.mlp.up_proj.weight").type = "Q8_K";
 
-  EXPECT_NE(refusal(checkpoint).find("\"model.layers.0.mlp.up_proj.weight\" has type IQ1_S"), std::string::npos)
+  EXPECT_NE(refusal(checkpoint).find("\"model.layers.0.mlp.up_proj.weight\" has type Q8_K"), std::string::npos)
       << refusal(checkpoint);
 }
 

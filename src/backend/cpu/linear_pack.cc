@@ -121,7 +121,10 @@ void pack_scales(IQ4_NL, Lane to, Lane /*header*/, Stored from) {
 void pack_scales(MXFP4, Lane to, Lane /*header*/, Stored from) { to.byte(behind_planes<MXFP4>, from.scales[0]); }
 
 void pack_scales(NVFP4, Lane to, Lane /*header*/, Stored from) {
-  for (int i = 0; i < 2; ++i) to.byte(behind_planes<NVFP4> + i * lanes, from.scales[2 * from.record + i]);
+  for (int i = 0; i < 2; ++i) {
+    // Kernels read seven bits as a float; what stands in the eighth says nothing.
+    to.byte(behind_planes<NVFP4> + i * lanes, from.scales[2 * from.record + i] & std::byte{0x7F});
+  }
 }
 
 void pack_scales(Q5_1, Lane to, Lane /*header*/, Stored from) {
