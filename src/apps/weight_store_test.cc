@@ -388,9 +388,9 @@ TEST(WeightStore, ColumnsOfEightBitFloatsInBlocksAsRows) {
 
 TEST(WeightStore, PartsOfAStackOfBiases) {
   TensorsInMemory checkpoint;
-  checkpoint.add_floats("model.layers.0.bias", {2, 6}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  checkpoint.add_floats("model.layers.0.bias", {2, 8}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
   Store store(checkpoint);
-  VectorSlice even{.name = "model.layers.0.bias", .rows = 2, .cols = 6, .row = 1, .size = 3, .step = 2};
+  VectorSlice even{.name = "model.layers.0.bias", .rows = 2, .cols = 8, .row = 1, .size = 4, .step = 2};
   VectorSlice odd = even;
   odd.first = 1;
 
@@ -398,7 +398,8 @@ TEST(WeightStore, PartsOfAStackOfBiases) {
   const auto device = make_device(DeviceKind::cpu, {.threads = 1}).value();
   store.weights().fill(*device, 1, nullptr);
 
-  EXPECT_THAT(std::vector<float>(both.as<float>(), both.as<float>() + 6), ::testing::ElementsAre(6, 8, 10, 7, 9, 11));
+  EXPECT_THAT(std::vector<float>(both.as<float>(), both.as<float>() + 8),
+              ::testing::ElementsAre(8, 10, 12, 14, 9, 11, 13, 15));
 }
 
 }  // namespace
