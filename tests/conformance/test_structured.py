@@ -388,12 +388,12 @@ def test_k95_default_model_at_high_temperature(default_server):
         "name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
         "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}, "email": {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "^[a-z]{1,8}@[a-z]{1,8}\\.org$"}]}},
         "required": ["name", "age", "tags", "email"], "additionalProperties": False}
-    body = chat_body(**schema_field(schema), max_tokens=120)
+    body = chat_body(**schema_field(schema), max_tokens=400)
     def ask(seed):
         return json.loads(default_server.post(CHAT, {**body, "temperature": 1.5, "seed": seed})[2])["choices"][0]
-    with concurrent.futures.ThreadPoolExecutor(25) as pool:
-        choices = list(pool.map(ask, range(25)))
-    assert sum(choice["finish_reason"] == "stop" for choice in choices) >= 20
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        choices = list(pool.map(ask, range(12)))
+    assert sum(choice["finish_reason"] == "stop" for choice in choices) >= 10
     for choice in choices:
         if choice["finish_reason"] == "stop":
             jsonschema.Draft202012Validator(schema).validate(json.loads(choice["message"]["content"]))
