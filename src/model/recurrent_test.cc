@@ -160,7 +160,7 @@ TEST_P(Recurrent, AfterPreemption) {
   EXPECT_GT(preemptions, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Recurrent, ::testing::Values("qwen3_5", "qwen3_next"),
+INSTANTIATE_TEST_SUITE_P(Families, Recurrent, ::testing::Values("qwen3_5", "qwen3_next", "lfm2"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

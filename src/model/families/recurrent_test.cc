@@ -24,6 +24,16 @@ std::string qwen(const std::string& members) {
   return config.dump();
 }
 
+std::string lfm(const std::string& members) {
+  Json config = Json::parse(R"({"architectures": ["Lfm2ForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "block_ff_dim": 96, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 128, "full_attn_idxs": [2]})")
+                    .value();
+  const Json added = Json::parse(members).value();
+  for (const auto& [key, value] : added.members()) config.set(key, value);
+  return config.dump();
+}
+
 TEST(RecurrentFamilies, DescribesQwen3Next) {
   EXPECT_EQ(
       described(R"({"architectures": ["Qwen3NextForCausalLM"], "vocab_size": 151936, "hidden_size": 2048,
@@ -49,6 +59,22 @@ TEST(RecurrentFamilies, OldAndNewSpellingAreTheSame) {
       ["linear_attention", "linear_attention", "linear_attention", "full_attention", "linear_attention",
        "linear_attention", "linear_attention", "full_attention"]})")));
   EXPECT_NE(old_text.find("layers 0-2 4-6: gated delta net 4/2 heads of 32/16"), std::string::npos) << old_text;
+
+  const std::string conv = described(lfm(R"({"block_auto_adjust_ff_dim": false, "rope_theta": 1e6})"));
+  EXPECT_EQ(conv, described(lfm(R"({"layer_types": ["conv", "conv", "full_attention", "conv"], "full_attn_idxs": null,
+      "intermediate_size": 96, "block_ff_dim": null, "block_auto_adjust_ff_dim": false,
+      "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}})")));
+  EXPECT_NE(conv.find("layers 0-1 3: gated convolution of 3; ffn 96 silu"), std::string::npos) << conv;
+}
+
+TEST(RecurrentFamilies, TheFfnOfLfm2IsAdjusted) {
+  const auto ffn_of = [](const std::string& members) {
+    const auto spec = make_spec(Json::parse(lfm(members)).value());
+    return std::get<FfnSpec>(spec.value().layers[0].ffn).hidden;
+  };
+  EXPECT_EQ(ffn_of(R"({"block_ff_dim": 12288, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256})"), 8192);
+  EXPECT_EQ(ffn_of(R"({"block_ff_dim": 6656, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256})"), 4608);
+  EXPECT_EQ(ffn_of(R"({"block_ff_dim": 100, "block_ffn_dim_multiplier": 1.5, "block_multiple_of": 32})"), 128);
 }
 
 TEST(RecurrentFamilies, RefusesWhatIsNotSupported) {
@@ -68,6 +94,11 @@ TEST(RecurrentFamilies, RefusesWhatIsNotSupported) {
   refused(qwen(R"({"full_attention_interval": 9})"), "a model without a layer of attention is not supported");
   refused(qwen(R"({"layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba"]})"),
           "\"layer_types\" has \"mamba\", which is not supported");
+  refused(lfm(R"({"conv_L_cache": 5})"), "\"conv_L_cache\" is 5, but must be between 0 and 4");
+  refused(lfm(R"({"hidden_size": 40})"), "\"hidden_size\" is 40, no multiple of 16");
+  refused(lfm(R"({"full_attn_idxs": "all"})"), "\"full_attn_idxs\" must be a list of layers");
+  refused(lfm(R"({"block_ffn_dim_multiplier": -1, "block_auto_adjust_ff_dim": true})"),
+          "\"block_ffn_dim_multiplier\" is -1, but must be between 0 and 16");
 }
 
 }  // namespace
