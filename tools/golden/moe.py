@@ -164,6 +164,15 @@ def gpt_oss_tensors(name, x, c):
     return [(key, part if kind == "bias" else gguf_mxfp4(part)) for key, part in parts.items()]
 
 
+def only_expert_keys(w, c, model):
+    expert_keys(w, c, c.intermediate_size)
+
+
+def minimax_keys(w, c, model):
+    expert_keys(w, c, c.intermediate_size)
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
 def families():
     deepseek = COMMON | SIZES | dict(num_hidden_layers=2, num_key_value_heads=4, kv_lora_rank=24, qk_rope_head_dim=8,
                                      qk_nope_head_dim=16, v_head_dim=8, moe_intermediate_size=16, n_routed_experts=8,
@@ -207,4 +216,16 @@ def families():
                                                                   "original_max_position_embeddings": 32}),
                "GptOssForCausalLM", old=old_spelling, arch="gpt-oss", keys=gpt_oss_keys, tensors=gpt_oss_tensors,
                round=gpt_oss_round, twin=gpt_oss_twin),
+        Family("olmoe",
+               T.OlmoeConfig(**COMMON, **SIZES, num_experts=4, num_experts_per_tok=2, rope_parameters=PLAIN),
+               "OlmoeForCausalLM", old=old_spelling, arch="olmoe", keys=only_expert_keys, tensors=separate_experts),
+        Family("granitemoe",
+               T.GraniteMoeConfig(**COMMON | {"tie_word_embeddings": True}, **SIZES, num_local_experts=4,
+                                  num_experts_per_tok=2, embedding_multiplier=6.0, attention_multiplier=0.2,
+                                  residual_multiplier=0.4, logits_scaling=0.25, rope_parameters=PLAIN),
+               "GraniteMoeForCausalLM", old=old_spelling),
+        Family("minimax_m2",
+               T.MiniMaxM2Config(**COMMON, **SIZES, head_dim=16, num_local_experts=6, num_experts_per_tok=2,
+                                 rotary_dim=8, rope_parameters=PLAIN | {"partial_rotary_factor": 0.5}),
+               "MiniMaxM2ForCausalLM", old=old_spelling, arch="minimax-m2", keys=minimax_keys, tensors=choice_bias),
     ]
