@@ -354,6 +354,11 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     if (!generation.constraint) return open_session(call, std::move(generation));
     const auto waiting = std::make_shared<Generation>(std::move(generation));
     const bool runs = constraints_->compile(*waiting->constraint, [this, call, waiting](auto compiled) {
+      if (!compiled.ok() && waiting->constraint_optional) {
+        log_warning("{} calls are not watched by a grammar: {}", call->id, compiled.error().message);
+        waiting->reply.options.eager = false;
+        return open_session(call, std::move(*waiting));
+      }
       if (!compiled.ok()) {
         metrics_.count(Refusal::invalid);
         const std::string& param = waiting->constraint_param;

@@ -29,6 +29,7 @@ TOOLS = [
 WRITES = {
     "hermes": "<tool_call>\n{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}\n</tool_call>",
     "mistral": "[TOOL_CALLS]{{ call.function.name }}[ARGS]{{ call.function.arguments | tojson }}",
+    "granite": "<|tool_call|>[{{ call.function | tojson }}]",
     "openai": "<|start|>assistant to=functions.{{ call.function.name }}<|channel|>commentary json<|message|>"
               "{{ call.function.arguments | tojson }}<|call|>",
 }
@@ -49,19 +50,22 @@ HERMES = {
     "A": "The answer, plain.\n",
     "C": "Let me look.\n" + call("get_weather", CITY),
     "D": call("save_file", FILE) + "\n" + call("get_weather", CITY) + "\n" + call("now", {}),
-    "M": 'Oops: <tool_call>{"name": "now", "arguments": {"x": }}</tool_call> done',
     "K": "<think>\nI think\nso.\n</think>\n\nYes, so.",
     "U": "<think>never ready",
     "\n": "It was open.</think>\n\nNow said.",
-    "W": "<think>Ask it.</think>" + call("now", {"x": 1}),
+    "W": "<think>Ask it.</think>" + call("get_weather", CITY),
 }
+# No grammar watches calls of this dialect, as text may begin like one.
+GRANITE = {"M": 'Oops: <|tool_call|>[{"name": "now", "arguments": {"x": }}] done',
+           "C": 'Well <|tool_call|>[{"name": "now", "arguments": {"x": 1}}]'}
 # Every special token may occur in one place only.
 MISTRAL = {"C": 'Sure. [TOOL_CALLS]get_weather[ARGS]{"city": "Bern", "days": 1}'}
 OPENAI = {
     "K": "<|channel|>analysis<|message|>Hm, so.<|end|><|start|>assistant<|channel|>final<|message|>It is so.<|return|>",
     "C": '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Bern", "days": 1}<|call|>',
 }
-MODELS = {"hermes": (HERMES, (), REASONS), "mistral": (MISTRAL, ("[TOOL_CALLS]", "[ARGS]"), ""), "openai": (OPENAI, (), "")}
+MODELS = {"hermes": (HERMES, (), REASONS), "mistral": (MISTRAL, ("[TOOL_CALLS]", "[ARGS]"), ""), "openai": (OPENAI, (), ""),
+          "granite": (GRANITE, (), "")}
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +157,7 @@ def test_l101_calls_and_text_before(hermes):
     assert len({one["id"] for one in several["tool_calls"]}) == 3
 
 
-@pytest.mark.parametrize("ask", ["A", "C", "D", "M"])
+@pytest.mark.parametrize("ask", ["A", "C", "D"])
 def test_l102_stream_equals_whole(hermes, ask):
     message, finish = same(hermes, ask)
     assert finish == ("tool_calls" if ask in "CD" else "stop")
@@ -179,6 +183,62 @@ def test_l103_choices_do_not_mix(hermes):
     """B049: each choice has a parser of its own."""
     for choice in whole(hermes, "D", n=3, temperature=0)["choices"]:
         assert [json.loads(one["function"]["arguments"]) for one in choice["message"]["tool_calls"]] == [FILE, CITY, {}]
+
+
+def validate(made):
+    """The arguments of a forced call fit the schema of its tool."""
+    arguments = json.loads(made["function"]["arguments"])
+    schema = next(tool["function"] for tool in TOOLS if tool["function"]["name"] == made["function"]["name"]).get("parameters", {})
+    assert set(schema.get("required", [])) <= set(arguments) <= set(schema.get("properties", {}))
+    kinds = {"string": str, "integer": int, "array": list}
+    assert all(isinstance(value, kinds[schema["properties"][key]["type"]]) for key, value in arguments.items())
+
+
+@pytest.mark.parametrize("dialect, ask", [("hermes", "A"), ("hermes", "C"), ("mistral", "C"), ("openai", "C")])
+@pytest.mark.parametrize("name", ["get_weather", "save_file", "now"])
+def test_l100_a_named_tool_is_called(talk, dialect, ask, name):
+    message, finish = same(talk(dialect), ask, tool_choice={"type": "function", "function": {"name": name}}, max_tokens=400)
+    if finish == "length":  # the scripted model may go on in a string for ever
+        return
+    assert finish == "stop" and "content" not in message
+    [made] = message["tool_calls"]
+    assert made["function"]["name"] == name
+    validate(made)
+
+
+@pytest.mark.parametrize("ask", ["C", "D", "W"])
+def test_l100_required_calls(hermes, ask):
+    message, finish = same(hermes, ask, tool_choice="required", max_tokens=400)
+    assert finish in ("tool_calls", "length")
+    if finish == "tool_calls":
+        assert message["tool_calls"]
+        validate(message["tool_calls"][0])
+
+
+def test_l100_b073_a_forced_call_cut_off(hermes):
+    answer = whole(hermes, "C", tool_choice="required", max_completion_tokens=1)["choices"][0]
+    assert answer["finish_reason"] == "length" and "tool_calls" not in answer["message"]
+
+
+def test_l100_a_call_is_watched_from_its_start(hermes):
+    """The script's call of a tool that is not offered becomes one of a tool that is; text before is free."""
+    other = [TOOLS[1], TOOLS[2]]
+    message, _ = same(hermes, "C", tools=other, max_tokens=400)
+    assert message["content"].startswith("Let me look.")
+    assert all(made["function"]["name"] != "get_weather" for made in message.get("tool_calls", []))
+
+
+def test_l100_a_schema_that_no_grammar_knows_is_no_error(hermes):
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {
+        "type": "object", "properties": {"city": {"$ref": "#/nowhere"}, "days": {"type": "integer"}}}}}]
+    assert whole(hermes, "C", tools=tools)["choices"][0]["finish_reason"] == "tool_calls"
+    error_of(hermes.post(CHAT, body("C", tools=tools, tool_choice="required")))
+
+
+def test_m_an_object_after_reasoning(hermes):
+    """A constraint holds after the reasoning, not in it."""
+    answer = whole(hermes, "K", tools=None, response_format={"type": "json_object"}, max_tokens=60)["choices"][0]["message"]
+    assert answer["reasoning"] == "I think\nso." and (answer["content"] or "{").startswith("{")
 
 
 def test_l100_none_makes_no_calls(hermes):
@@ -212,9 +272,10 @@ def test_l104_what_counts_as_absent(hermes):
     assert whole(hermes, "C", parallel_tool_calls=None, tool_choice=None)["choices"][0]["finish_reason"] == "tool_calls"
 
 
-def test_l105_malformed_calls_are_content(hermes):
-    message, finish = same(hermes, "M")
-    assert message["content"] == HERMES["M"] and "tool_calls" not in message and finish == "stop"
+def test_l105_malformed_calls_are_content(talk):
+    assert same(talk("granite"), "C")[0]["content"] == "Well"
+    message, finish = same(talk("granite"), "M")
+    assert message["content"] == GRANITE["M"] and "tool_calls" not in message and finish == "stop"
 
 
 def test_l105_cut_off_calls_are_content(hermes):
@@ -314,7 +375,7 @@ def test_m107_reasoning_in_channels(talk):
 def test_m107_reasoning_before_a_call(hermes):
     message, finish = same(hermes, "W")
     assert message["reasoning"] == "Ask it." and "content" not in message and finish == "tool_calls"
-    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"x": 1}
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == CITY
 
 
 def test_m108_reasoning_is_hidden_and_counted(hermes):

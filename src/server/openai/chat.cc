@@ -2,6 +2,7 @@
 
 #include "server/openai/generation.h"
 #include "server/openai/structured.h"
+#include "text/reply/call_grammar.h"
 
 namespace quern {
 namespace {
@@ -52,6 +53,29 @@ ReplyPlan plan_reply(const TextModel& model, ToolUse tools, const Conversation& 
   return plan;
 }
 
+/// Calls are forced by a grammar when the client wants one, and else watched by one from where the model starts a call,
+/// if the dialect has such a grammar and no other constraint holds.
+void constrain_calls(const TextModel& model, Generation& generation) {
+  ReplyPlan& plan = generation.reply;
+  const bool forced = plan.tools.choice == ToolUse::Choice::required || plan.tools.choice == ToolUse::Choice::named;
+  if (!plan.tools.wanted() || (generation.constraint && !forced)) return;
+  if (plan.tools.choice == ToolUse::Choice::named) plan.options.one_call = true;
+  auto text = reply_grammar(model.options.reply_format, *model.tokenizer, plan.options, forced);
+  if (!text) return;
+  generation.constraint = ConstraintSpec{ConstraintSpec::Kind::structural_tag, std::move(*text), {}};
+  generation.constraint_param = plan.tools.legacy ? "functions" : "tools";
+  generation.constraint_optional = !forced;
+  plan.options.eager = true;
+}
+
+/// A model that thinks does so before what its answer is held to.
+void let_think(const TextModel& model, Generation& generation) {
+  if (!generation.constraint) return;
+  auto text = reasoned_grammar(model.options.reply_format, *model.tokenizer, generation.reply.options.thinking,
+                               *generation.constraint);
+  if (text) generation.constraint = ConstraintSpec{ConstraintSpec::Kind::structural_tag, std::move(*text), {}};
+}
+
 }  // namespace
 
 Checked<Generation> parse_chat(std::string_view body, const TextModel& model) {
@@ -77,6 +101,8 @@ Checked<Generation> read_chat(const Json& body, const TextModel& model) {
   if (!conversation.ok()) return std::move(conversation).error();
 
   generation.reply = plan_reply(model, std::move(tools), conversation.value());
+  let_think(model, generation);
+  constrain_calls(model, generation);
   Prompt prompt;
   prompt.tokens = std::move(conversation.value().tokens);
   if (auto error = fit_prompt(model, generation.params, model.options.defaults.max_tokens, "messages", prompt))

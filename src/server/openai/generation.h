@@ -87,6 +87,7 @@ struct Generation {
   AnswerParams params;
   std::vector<Prompt> prompts;
   std::optional<ConstraintSpec> constraint;    // what the answer must look like
+  bool constraint_optional = false;            // it only helps: the answer goes without when it cannot be compiled
   std::string constraint_param;                // the field that says so
   std::shared_ptr<const Constraint> compiled;  // once it is
   ReplyPlan reply;

@@ -175,9 +175,6 @@ ToolUse read_tool_use(Fields& fields, const TextModel& model) {
         std::string(field),
         fmt::format("Unsupported parameter: the chat template of this model has no place for '{}'.", field)));
   }
-  if (use.choice == ToolUse::Choice::required || use.choice == ToolUse::Choice::named) {
-    fields.fail(unsupported("tool_choice", "Unsupported parameter: this server cannot force a call; say auto."));
-  }
   if (use.choice == ToolUse::Choice::none) use.offered = Json();
   return use;
 }

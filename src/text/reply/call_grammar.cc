@@ -19,6 +19,26 @@ Json after_reasoning(const CallGrammar& grammar, const Thinking& thinking, bool 
   return tags::sequence({tags::optional(std::move(thoughts)), std::move(calls)});
 }
 
+Json part_of(const ConstraintSpec& constraint) {
+  using Kind = ConstraintSpec::Kind;
+  switch (constraint.kind) {
+    case Kind::json_object: return tags::json(Json().set("type", "object"));
+    case Kind::json_schema: {
+      auto schema = Json::parse(constraint.text);
+      return schema.ok() ? tags::json(std::move(schema).value()) : Json();
+    }
+    case Kind::regex: return constraint.text.empty() ? Json() : tags::regex(constraint.text);
+    case Kind::choice: {
+      Json::Array all;
+      for (const std::string& one : constraint.choices) all.push_back(tags::literal(one));
+      return tags::either(std::move(all));
+    }
+    case Kind::grammar:
+    case Kind::structural_tag: return {};
+  }
+  return {};
+}
+
 }  // namespace
 
 tags::Edge CallGrammar::edge(std::string_view marker) const {
@@ -65,6 +85,16 @@ CallTags plain_objects(const CallGrammar& of, std::string_view key) {
                                 tags::json(CallGrammar::schema(tool)), "}", ""));
   }
   return calls;
+}
+
+std::optional<std::string> reasoned_grammar(const ReplyFormat& format, const Tokenizer& tokenizer, bool opened,
+                                            const ConstraintSpec& constraint) {
+  if (format.thinking() == nullptr) return std::nullopt;
+  Json part = part_of(constraint);
+  if (part.is_null()) return std::nullopt;
+  const std::vector<Tool> none;
+  const CallGrammar grammar(none, tokenizer);
+  return tags::document(after_reasoning(grammar, *format.thinking(), opened, std::move(part)));
 }
 
 std::optional<std::string> reply_grammar(const ReplyFormat& format, const Tokenizer& tokenizer,

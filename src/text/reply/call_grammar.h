@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/constraint.h"
 #include "text/constraint/tags.h"
 #include "text/reply/tool.h"
 #include "text/tokenizer.h"
@@ -52,5 +53,9 @@ CallTags plain_objects(const CallGrammar& of, std::string_view key);
 /// calls to start.
 std::optional<std::string> reply_grammar(const ReplyFormat& format, const Tokenizer& tokenizer,
                                          const ReplyOptions& options, bool forced);
+
+/// What a constraint says, after the reasoning of a model that thinks; nothing when none does, or for tags.
+std::optional<std::string> reasoned_grammar(const ReplyFormat& format, const Tokenizer& tokenizer, bool opened,
+                                            const ConstraintSpec& constraint);
 
 }  // namespace quern
