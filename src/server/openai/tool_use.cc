@@ -175,6 +175,13 @@ ToolUse read_tool_use(Fields& fields, const TextModel& model) {
         std::string(field),
         fmt::format("Unsupported parameter: the chat template of this model has no place for '{}'.", field)));
   }
+  const bool forced = use.choice == ToolUse::Choice::required || use.choice == ToolUse::Choice::named;
+  if (const Dialect* dialect = model.options.reply_format.dialect();
+      forced && dialect != nullptr && !dialect->grammar) {
+    fields.fail(unsupported(
+        "tool_choice",
+        fmt::format("Unsupported parameter: calls in the form '{}' cannot be forced; say auto.", dialect->name)));
+  }
   if (use.choice == ToolUse::Choice::none) use.offered = Json();
   return use;
 }

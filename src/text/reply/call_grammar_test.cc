@@ -120,7 +120,6 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
       {"hermes", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}\n</tool_call>"},
       {"qwen3_coder",
        "<tool_call>\n<function=get_weather>\n<parameter=city>\nx\n</parameter>\n</function>\n</tool_call>"},
-      {"glm45", "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>x</arg_value>\n</tool_call>"},
       {"llama3_json", "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"x\"}}"},
       {"json", "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}"},
       {"pythonic", "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}"},
@@ -131,12 +130,11 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
       {"kimi_k2",
        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": "
        "\"x\"}<|tool_call_end|><|tool_calls_section_end|>"},
-      {"mistral", "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"x\"}"},
       {"openai", "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"x\"}"},
   };
   for (const Case& one : all) {
     SCOPED_TRACE(one.dialect);
-    Spoken spoken(one.dialect, "none", one.dialect == "mistral" || one.dialect == "openai");
+    Spoken spoken(one.dialect, "none", one.dialect == "openai");
     spoken.options.tools = case_tools();
     EXPECT_EQ(spoken.taken(one.reply, true), std::string_view::npos) << one.reply;
     EXPECT_EQ(spoken.taken("I will not", true), 0U);

@@ -25,10 +25,11 @@ class MarkerVocabulary : public Tokenizer {
   std::string decode(std::span<const int32_t>, bool) const override { return {}; }
   std::string_view token_bytes(int32_t id) const override { return token_text(id); }
   std::string_view token_text(int32_t id) const override {
-    return id >= 0 && id < size() ? specials_[static_cast<size_t>(id)] : std::string_view();
+    return id >= 0 && id < static_cast<int32_t>(specials_.size()) ? specials_[static_cast<size_t>(id)]
+                                                                  : std::string_view();
   }
   std::optional<int32_t> id_of(std::string_view token_text) const override {
-    for (int32_t id = 0; id < size(); ++id) {
+    for (int32_t id = 0; id < static_cast<int32_t>(specials_.size()); ++id) {
       if (specials_[static_cast<size_t>(id)] == token_text) return id;
     }
     return std::nullopt;

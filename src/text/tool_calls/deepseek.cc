@@ -55,17 +55,6 @@ CallTags framed(const CallGrammar& of, Json::Array each) {
   return calls;
 }
 
-CallTags v3_grammar(const CallGrammar& of) {
-  Json::Array each;
-  for (const Tool& tool : of.tools()) {
-    Json call =
-        tags::sequence({tags::literal("function"), of.part(kSeparator), tags::literal(tool.name + "\n```json\n"),
-                        tags::json(CallGrammar::schema(tool)), tags::literal("\n```")});
-    each.push_back(of.tag(kBegin, "", std::move(call), "", kEnd));
-  }
-  return framed(of, std::move(each));
-}
-
 CallTags v31_grammar(const CallGrammar& of) {
   Json::Array each;
   for (const Tool& tool : of.tools()) {
@@ -81,8 +70,7 @@ const KnownDialect v3{{.name = "deepseek_v3",
                        .spoken_in = v3_spoken_in,
                        .markers = kMarkers,
                        .starts = {{kAllBegin}, {kBegin}},
-                       .read = read,
-                       .grammar = v3_grammar}};
+                       .read = read}};
 const KnownDialect v31{{.name = "deepseek_v31",
                         .spoken_in = v31_spoken_in,
                         .markers = kMarkers,

@@ -27,32 +27,12 @@ Reading<bool> read(ReplyReader& in, int) {
 }
 
 /// Vocabularies of the newer form have a token for [ARGS].
-CallTags grammar(const CallGrammar& of) {
-  CallTags calls{{of.edge("[TOOL_CALLS]")}, {}};
-  const bool newer = of.in_vocabulary("[ARGS]");
-  Json::Array objects;
-  for (const Tool& tool : of.tools()) {
-    Json arguments = tags::json(CallGrammar::schema(tool));
-    if (newer) {
-      arguments = tags::sequence({of.part("[ARGS]"), std::move(arguments)});
-      calls.tags.push_back(of.tag("[TOOL_CALLS]", tool.name, std::move(arguments), "", ""));
-    } else {
-      objects.push_back(
-          of.tag("", fmt::format("{{\"name\": \"{}\", \"arguments\": ", tool.name), std::move(arguments), "}", ""));
-    }
-  }
-  if (!newer)
-    calls.tags.push_back(of.tag("[TOOL_CALLS]", "[", tags::separated(std::move(objects), ", ", true, false), "]", ""));
-  return calls;
-}
-
 const KnownDialect known{{.name = "mistral",
                           .spoken_in = spoken_in,
                           .markers = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
                           .starts = {{"[TOOL_CALLS]"}},
                           .read = read,
-                          .ids = CallIds::nine,
-                          .grammar = grammar}};
+                          .ids = CallIds::nine}};
 
 }  // namespace
 }  // namespace quern
