@@ -201,6 +201,15 @@ TEST(ToolCalls, StopsAfterTheFirstCallWhenOnlyOneIsWanted) {
   EXPECT_EQ(read_everyhow(format_of("mistral"), options, text).shown(), "content <> reasoning <> call f <{}> id <>");
 }
 
+TEST(ToolCalls, ABrokenCallThatWasPassedOnIsTheOnlyOneToo) {
+  ReplyOptions options = calling();
+  options.one_call = options.eager = true;
+  const std::string text =
+      "<tool_call>\n<function=f>\n<parameter=s>\na\n</parameter>\n<function=g>\n</function>\n</tool_call>";
+
+  EXPECT_EQ(read_everyhow(format_of("qwen3_coder"), options, text).calls.size(), 1U);
+}
+
 TEST(ToolCalls, PassesArgumentsOnAsTheyArriveWhenAGrammarWatches) {
   ReplyOptions options = calling();
   options.eager = true;

@@ -189,8 +189,10 @@ void ReplyReader::end_attempt() {
 void ReplyReader::abandon() {
   attempting_ = false;
   draft_.clear();
-  if (std::exchange(announced_, false)) ++calls_;
+  const bool announced = std::exchange(announced_, false);
+  if (announced) ++calls_;
   content(std::exchange(raw_, {}));
+  if (announced) done_ = options_.one_call;
 }
 
 void ReplyReader::begin_call(std::string name, std::string id) {
