@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "engine/request.h"
 #include "net/http_server.h"
-#include "server/metrics.h"
+#include "server/metrics/http.h"
 #include "server/openai/errors.h"
 #include "server/protocol.h"
 

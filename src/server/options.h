@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "engine/request.h"
 #include "net/http_server.h"
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "text/reply/reply_format.h"
 
 namespace quern {

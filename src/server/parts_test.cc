@@ -5,7 +5,9 @@
 #include <sstream>
 
 #include "server/auth.h"
-#include "server/metrics.h"
+#include "server/metrics/http.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/page.h"
 #include "server/openai/errors.h"
 #include "server/openai/fields.h"
 #include "server/routes.h"
@@ -90,11 +92,20 @@ TEST(Histogram, CountsUpToEachBound) {
   EXPECT_EQ(histogram.sum(), 12.0);
 }
 
+std::string page_of(std::initializer_list<Metrics*> models) {
+  HttpMetrics http;
+  http.add_route("/x", "GET");
+  http.add_route("/y", "POST");
+  MetricsPage page;
+  for (Metrics* metrics : models) metrics->write(page, {}, 0);
+  http.write(page);
+  return page.text();
+}
+
 TEST(Metrics, HasEveryNameFromTheStart) {
   Metrics metrics("a\"b", 4096, 16, true);
-  metrics.add_route("/x", "GET");
 
-  const std::string page = metrics.render({}, 0);
+  const std::string page = page_of({&metrics});
 
   EXPECT_THAT(page, HasSubstr("vllm:num_requests_running{model_name=\"a\\\"b\",engine=\"0\"} 0\n"));
   for (const char* name : {"vllm:num_requests_waiting",
@@ -150,10 +161,9 @@ TEST(Metrics, HasEveryNameFromTheStart) {
 }
 
 TEST(Metrics, EveryFamilyIsOneBlockWithHelpAndType) {
-  Metrics metrics("m", 4096, 16, true);
-  metrics.add_route("/x", "GET");
-  metrics.add_route("/y", "POST");
-  std::istringstream lines(metrics.render({}, 0));
+  Metrics one("one", 4096, 16, true);
+  Metrics two("two", 128, 16, true);
+  std::istringstream lines(page_of({&one, &two}));
   std::set<std::string> families;
   std::string family;
 
@@ -170,13 +180,14 @@ TEST(Metrics, EveryFamilyIsOneBlockWithHelpAndType) {
 TEST(Metrics, CountsTheStepsBetweenScrapes) {
   Metrics metrics("m", 4096, 16, true);
   EngineStats stats;
-  metrics.render(stats, 0);
+  MetricsPage page;
+  metrics.write(page, stats, 0);
   stats.steps = 4;
   stats.prompt_tokens = 30;
   stats.generation_tokens = 10;
 
-  metrics.render(stats, 0);
-  metrics.render(stats, 0);
+  metrics.write(page, stats, 0);
+  metrics.write(page, stats, 0);
 
   EXPECT_EQ(metrics.iteration_tokens.count(), 4);
   EXPECT_EQ(metrics.iteration_tokens.sum(), 40.0);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/event.h"
+#include "server/session.h"
 
 namespace quern {
 namespace {
@@ -21,7 +22,7 @@ class PoolingSession::Sink final : public EventSink {
   void deliver(TokenEvent event) override {
     if (!event.finish) return;
     const auto session = std::exchange(session_, nullptr);
-    session->services_.live_requests.fetch_sub(1);
+    session->model_->live_requests.fetch_sub(1);
     session->call_->responder->post([session, moved = std::move(event)] { session->take(moved); });
   }
 
@@ -29,13 +30,13 @@ class PoolingSession::Sink final : public EventSink {
   std::shared_ptr<PoolingSession> session_;
 };
 
-PoolingSession::PoolingSession(std::shared_ptr<Call> call, PoolingCall asked, const SessionServices& services,
+PoolingSession::PoolingSession(std::shared_ptr<Call> call, PoolingCall asked, std::shared_ptr<ServedModel> model,
                                std::function<void()> on_end)
     : call_(std::move(call)),
       asked_(std::move(asked)),
-      services_(services),
+      model_(std::move(model)),
       on_end_(std::move(on_end)),
-      first_request_(services.next_request.fetch_add(asked_.inputs.size())),
+      first_request_(model_->next_request.fetch_add(asked_.inputs.size())),
       vectors_(asked_.inputs.size()),
       running_(asked_.inputs.size(), false) {}
 
@@ -54,23 +55,23 @@ void PoolingSession::abort(ApiError error) {
 
 void PoolingSession::submit_more() {
   while (!ended_ && next_ < asked_.inputs.size() && in_flight_ < kMostInFlight) {
-    if (services_.live_requests.fetch_add(1) == 0) services_.work_since_us = now_us();
-    const SubmitResult result = services_.engine.submit(make_request(next_));
+    if (model_->live_requests.fetch_add(1) == 0) model_->work_since_us = now_us();
+    const SubmitResult result = model_->engine->submit(make_request(next_));
     if (result == SubmitResult::accepted) {
       running_[next_++] = true;
       ++in_flight_;
       continue;
     }
-    services_.live_requests.fetch_sub(1);
+    model_->live_requests.fetch_sub(1);
     if (result == SubmitResult::queue_full) {
       if (in_flight_ > 0) return;  // the next one goes when one of these is done
-      services_.metrics.count(Refusal::queue_full);
+      model_->metrics.count(Refusal::queue_full);
       fail(plain_error(429, "Too many requests are waiting; try again later."));
     } else if (result == SubmitResult::too_long) {
-      services_.metrics.count(Refusal::too_long);
+      model_->metrics.count(Refusal::too_long);
       fail({400, "An input does not fit into the server's memory for contexts.", "context_length_exceeded", "input"});
     } else {
-      services_.metrics.count(Refusal::draining);
+      model_->metrics.count(Refusal::draining);
       fail(plain_error(503, "The server is shutting down."));
     }
   }
@@ -82,11 +83,11 @@ Request PoolingSession::make_request(size_t index) {
   request.client = call_->principal.client;
   request.prompt = asked_.inputs[index].tokens;
   request.second_text = asked_.inputs[index].second_text;
-  request.output = services_.text.options.output;
+  request.output = model_->text.options.output;
   request.dimensions = asked_.dimensions;
   request.normalize = asked_.kind == PoolingCall::Kind::embeddings && asked_.normalize;
   request.priority = asked_.priority;
-  request.deadline_us = deadline_of(*call_, services_.text.options);
+  request.deadline_us = deadline_of(*call_, model_->text.options);
   request.cache_salt = salt_number(call_->principal.salt, "");
   request.sink = std::make_shared<Sink>(shared_from_this());
   return request;
@@ -111,7 +112,7 @@ void PoolingSession::take(const TokenEvent& event) {
 
 /// As for a text that was generated: every one is a request.
 void PoolingSession::note_end(const TokenEvent& event) {
-  Metrics& metrics = services_.metrics;
+  Metrics& metrics = model_->metrics;
   const double seconds = seconds_since(call_->arrived_us);
   const double queued = static_cast<double>(event.queued_us) * 1e-6;
   metrics.prompt_tokens.fetch_add(event.prompt_tokens, std::memory_order_relaxed);
@@ -126,22 +127,22 @@ void PoolingSession::note_end(const TokenEvent& event) {
 
 void PoolingSession::complete() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  call_->send_json(pooling_answer(asked_, vectors_, services_.text.options.pooling, random_hex(),
+  call_->send_json(pooling_answer(asked_, vectors_, model_->text.options.pooling, random_hex(),
                                   std::chrono::duration_cast<std::chrono::seconds>(now).count()));
   end();
 }
 
 void PoolingSession::fail(const ApiError& error) {
   if (ended_) return;
-  services_.metrics.count(error.status == 503 ? Ended::abort : Ended::error);
+  model_->metrics.count(error.status == 503 ? Ended::abort : Ended::error);
   call_->send(error);
   end();
 }
 
 void PoolingSession::disconnected() {
   if (ended_) return;
-  services_.metrics.disconnected.fetch_add(1);
-  services_.metrics.count(Ended::abort);
+  model_->metrics.disconnected.fetch_add(1);
+  model_->metrics.count(Ended::abort);
   log_request(LogLevel::info, call_->id,
               fmt::format("the client went away after {} of {} texts", finished_, vectors_.size()));
   end();
@@ -150,7 +151,7 @@ void PoolingSession::disconnected() {
 void PoolingSession::end() {
   ended_ = true;
   for (size_t i = 0; i < running_.size(); ++i) {
-    if (running_[i]) services_.engine.cancel(RequestId{first_request_ + i});
+    if (running_[i]) model_->engine->cancel(RequestId{first_request_ + i});
   }
 }
 

@@ -10,14 +10,14 @@
 
 #include "server/call.h"
 #include "server/live_session.h"
+#include "server/models/served_model.h"
 #include "server/openai/pooling.h"
-#include "server/session.h"
 
 namespace quern {
 
 class PoolingSession final : public LiveSession, public std::enable_shared_from_this<PoolingSession> {
  public:
-  PoolingSession(std::shared_ptr<Call> call, PoolingCall asked, const SessionServices& services,
+  PoolingSession(std::shared_ptr<Call> call, PoolingCall asked, std::shared_ptr<ServedModel> model,
                  std::function<void()> on_end);
   ~PoolingSession() override;
   PoolingSession(const PoolingSession&) = delete;
@@ -40,7 +40,7 @@ class PoolingSession final : public LiveSession, public std::enable_shared_from_
 
   const std::shared_ptr<Call> call_;
   PoolingCall asked_;
-  const SessionServices services_;
+  const std::shared_ptr<ServedModel> model_;
   const std::function<void()> on_end_;
   const uint64_t first_request_;
   std::vector<std::vector<float>> vectors_;

@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <random>
 #include <unordered_map>
 #include <utility>
 
 #include "base/channel.h"
-#include "base/clock.h"
 #include "base/event.h"
 #include "base/guarded.h"
 #include "server/anthropic/messages.h"
-#include "server/auth.h"
 #include "server/call.h"
-#include "server/constraints.h"
-#include "server/metrics.h"
+#include "server/gate.h"
+#include "server/metrics/http.h"
+#include "server/metrics/page.h"
+#include "server/models/served_model.h"
 #include "server/openai/generation.h"
 #include "server/openai/pooling.h"
 #include "server/openai/tokens.h"
@@ -27,24 +26,8 @@
 namespace quern {
 namespace {
 
-constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxNamedFields = 16;
 constexpr std::chrono::milliseconds kFlushTime{2'000};
-
-std::string random_id() {
-  thread_local std::mt19937_64 engine{std::random_device{}()};
-  return fmt::format("{:016x}{:016x}", engine(), engine());
-}
-
-bool is_printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
-}
-
-/// The client's id when it is short and plain, else a new one.
-std::string request_id(const HttpRequest& request) {
-  const std::string_view given = request.header("x-request-id");
-  return !given.empty() && given.size() <= kMaxRequestIdBytes && is_printable(given) ? std::string(given) : random_id();
-}
 
 /// Names as a header value: what is no plain character is dropped.
 std::string header_list(const std::vector<std::string>& names) {
@@ -58,44 +41,22 @@ std::string header_list(const std::vector<std::string>& names) {
   return out;
 }
 
-bool is_json_type(std::string_view type) {
-  std::string name(type.substr(0, type.find(';')));
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  while (!name.empty() && name.back() == ' ') name.pop_back();
-  return name.empty() || name == "application/json" || name.ends_with("+json");
-}
-
-std::string allow_header(const Route& route) {
-  return fmt::format("{}{}, OPTIONS", route.methods, route.methods.starts_with("GET") ? ", HEAD" : "");
-}
-
-size_t longest_token(const Tokenizer& tokenizer) {
-  size_t longest = 1;
-  for (int32_t id = 0; id < tokenizer.size(); ++id) longest = std::max(longest, tokenizer.token_bytes(id).size());
-  return longest;
-}
-
 }  // namespace
 
 class Server::Core final : public std::enable_shared_from_this<Server::Core> {
  public:
   Core(ServerOptions options, TokenService& engine, std::shared_ptr<const Tokenizer> tokenizer,
        std::shared_ptr<const ChatTemplate> chat_template)
-      : engine_(engine),
-        created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      : created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                      .count()),
-        keys_(options.api_keys),
-        metrics_(options.model_names.front(), options.max_model_len, options.block_tokens, true) {
-    text_.longest_token_bytes = longest_token(*tokenizer);
-    text_.options = std::move(options);
-    text_.tokenizer = std::move(tokenizer);
-    text_.chat_template = std::move(chat_template);
-    if (text_.chat_template) text_.calls = try_calls(*text_.chat_template);
-    constraints_ = std::make_unique<Constraints>(text_.tokenizer, text_.vocab_size(), text_.options.end_tokens);
+        metrics_(options.model_names.front(), options.max_model_len, options.block_tokens, true),
+        gate_(options, [this](Refusal reason) { metrics_.count(reason); }),
+        model_(std::make_shared<ServedModel>(ModelParts{std::move(options), std::make_unique<BorrowedService>(engine),
+                                                        std::move(tokenizer), std::move(chat_template)},
+                                             metrics_)) {
     for (const Route& route : kRoutes)
-      route_metrics_.push_back(&metrics_.add_route(route.path, route.methods.substr(0, route.methods.find(','))));
-    unknown_route_ = &metrics_.add_route("none", "GET");
+      route_metrics_.push_back(&http_metrics_.add_route(route.path, route.methods.substr(0, route.methods.find(','))));
+    unknown_route_ = &http_metrics_.add_route("none", "GET");
   }
 
   Status start() {
@@ -105,7 +66,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     http.check_head = [this](const HttpRequest& head) { return check_head(head); };
     http.refusal = [](int status, std::string_view message) {
       HttpResponse response = error_response(plain_error(status, std::string(message)));
-      response.headers.emplace_back("X-Request-Id", random_id());
+      response.headers.emplace_back("X-Request-Id", new_request_id());
       return response;
     };
     ASSIGN_OR_RETURN(
@@ -119,14 +80,14 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   void stop() {
     http_.reset();
     pool_.reset();
-    constraints_->stop();
+    model_->constraints.stop();
   }
 
   int port() const { return http_->port(); }
 
   bool drain(std::chrono::steady_clock::time_point deadline) {
-    draining_ = true;
-    engine_.stop_accepting();
+    gate_.close();
+    model_->engine->stop_accepting();
     while (session_count() > 0) {
       if (!session_ended_.receive_until(deadline)) break;
     }
@@ -137,9 +98,11 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   }
 
  private:
+  using ModelRef = std::shared_ptr<ServedModel>;
+  using ModelUse = std::function<void(const ModelRef&)>;
   using Sessions = std::unordered_map<const LiveSession*, std::weak_ptr<LiveSession>>;
 
-  const ServerOptions& options() const { return text_.options; }
+  const ServerOptions& options() const { return model_->options(); }
   size_t session_count() {
     return sessions_.with([](Sessions& sessions) { return sessions.size(); });
   }
@@ -154,23 +117,9 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     for (const auto& session : rest) session->abort(plain_error(503, "The server is shutting down."));
   }
 
-  HttpHeaders common_headers(const HttpRequest& request, std::string id) const {
-    HttpHeaders headers = {{"X-Request-Id", std::move(id)}};
-    const std::string_view origin = request.header("origin");
-    const auto& allowed = options().allowed_origins;
-    const bool any = std::find(allowed.begin(), allowed.end(), "*") != allowed.end();
-    if (!origin.empty() && (any || std::find(allowed.begin(), allowed.end(), origin) != allowed.end())) {
-      headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(origin));
-      headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
-      if (!any) headers.emplace_back("Vary", "Origin");
-    }
-    if (draining_) headers.emplace_back("Connection", "close");
-    return headers;
-  }
-
   /// Everything that can be refused before the body is read.
   std::optional<HttpResponse> check_head(const HttpRequest& head) {
-    std::optional<HttpResponse> answer = judge(head);
+    std::optional<HttpResponse> answer = gate_.judge(head);
     if (!answer) return answer;
     std::string id = request_id(head);
     const std::string path = path_of(head.target);
@@ -178,76 +127,8 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     RouteMetrics& metrics = metrics_of(route);
     metrics.by_status[static_cast<size_t>(answer->status / 100)].fetch_add(1, std::memory_order_relaxed);
     log_answer(LogLevel::info, id, head, answer->status);
-    for (auto& header : common_headers(head, std::move(id))) answer->headers.push_back(std::move(header));
+    for (auto& header : gate_.common_headers(head, std::move(id))) answer->headers.push_back(std::move(header));
     return answer;
-  }
-
-  std::optional<HttpResponse> judge(const HttpRequest& head) {
-    if (!host_allowed(head)) {
-      return error_response(plain_error(
-          403, "The Host header names another machine; start the server with --allowed-hosts to permit it."));
-    }
-    if (head.method == "OPTIONS") return preflight(head);
-    const std::string path = path_of(head.target);
-    const Route* route = find_route(path);
-    if (!is_open(route) && !keys_.check(head)) return unauthorized(head);
-    if (route == nullptr)
-      return error_response(plain_error(404, fmt::format("Invalid URL ({} {}).", head.method, path.substr(0, 128))));
-    if (!route->allows(head.method)) {
-      HttpResponse response =
-          error_response(plain_error(405, fmt::format("Not allowed to {} on {}.", head.method, path.substr(0, 128))));
-      response.headers.emplace_back("Allow", allow_header(*route));
-      return response;
-    }
-    if (route->generates && draining_) {
-      metrics_.count(Refusal::draining);
-      return error_response(plain_error(503, "The server is shutting down."));
-    }
-    if (head.method == "POST" && route->access == Access::keyed && !is_json_type(head.header("content-type"))) {
-      return error_response(plain_error(415, "The body of a request must have the content type application/json."));
-    }
-    return std::nullopt;
-  }
-
-  bool is_open(const Route* route) const {
-    return route != nullptr &&
-           (route->access == Access::open || (route->access == Access::metrics && !options().metrics_auth));
-  }
-
-  HttpResponse unauthorized(const HttpRequest& head) {
-    metrics_.count(Refusal::unauthorized);
-    if (key_of(head).empty())
-      return error_response(plain_error(401, "You did not provide an API key: send 'Authorization: Bearer KEY'."));
-    ApiError error = plain_error(401, "Incorrect API key provided.");
-    error.code = "invalid_api_key";
-    return error_response(error);
-  }
-
-  /// A web page elsewhere can make a browser ask a server on this machine under a name of its own; keys stop that too.
-  bool host_allowed(const HttpRequest& head) const {
-    const std::string& bound = options().http.host;
-    const bool loopback = bound == "localhost" || bound == "::1" || bound.starts_with("127.");
-    if (!loopback || keys_.required()) return true;
-    const std::string_view host = head.header("host");
-    const auto& allowed = options().allowed_hosts;
-    return is_local_host(host) || std::any_of(allowed.begin(), allowed.end(), [&](const std::string& name) {
-             return name == "*" || name == host || name == host.substr(0, host.rfind(':'));
-           });
-  }
-
-  HttpResponse preflight(const HttpRequest& head) const {
-    HttpResponse response{204, {}, ""};
-    const Route* route = find_route(path_of(head.target));
-    response.headers.emplace_back("Allow", route == nullptr ? "GET, POST, OPTIONS" : allow_header(*route));
-    std::string wanted;
-    for (const char c : head.header("access-control-request-headers").substr(0, 1024)) {
-      if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == ',' || c == ' ' || c == '_') wanted += c;
-    }
-    response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    response.headers.emplace_back("Access-Control-Allow-Headers",
-                                  wanted.empty() ? "authorization, content-type" : wanted);
-    response.headers.emplace_back("Access-Control-Max-Age", "86400");
-    return response;
   }
 
   RouteMetrics& metrics_of(const Route* route) {
@@ -258,7 +139,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     const std::string path = path_of(request.target);
     const Route& route = *find_route(path);
     std::string id = request_id(request);
-    HttpHeaders common = common_headers(request, id);
+    HttpHeaders common = gate_.common_headers(request, id);
     const auto call = std::make_shared<Call>(std::move(request), std::move(responder), std::move(id), std::move(common),
                                              metrics_of(&route));
     call->quiet = route.access != Access::keyed;
@@ -276,15 +157,17 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::completions:
       case Endpoint::messages: return generate(call, route.endpoint);
       case Endpoint::count_tokens:
-        return run_text(call, [this, call] { answer(*call, count_message_tokens(call->request.body, text_)); });
+        return with_model(call, [call](const ModelRef& model) {
+          answer(*call, count_message_tokens(call->request.body, model->text));
+        });
       case Endpoint::embeddings:
       case Endpoint::score:
       case Endpoint::rerank: return pool(call, route.endpoint);
       case Endpoint::tokenize:
       case Endpoint::detokenize:
-        return run_text(call, [this, call, endpoint = route.endpoint] {
-          answer(*call, endpoint == Endpoint::tokenize ? tokenize(call->request.body, text_)
-                                                       : detokenize(call->request.body, text_));
+        return with_model(call, [call, endpoint = route.endpoint](const ModelRef& model) {
+          answer(*call, endpoint == Endpoint::tokenize ? tokenize(call->request.body, model->text)
+                                                       : detokenize(call->request.body, model->text));
         });
     }
   }
@@ -306,26 +189,26 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     return {200, {{"Content-Type", "text/plain; charset=utf-8"}, {"Vary", "Accept"}}, text};
   }
 
-  /// Seconds without progress while there is work.
-  double stalled_s(const EngineStats& stats) const {
-    if (live_requests_ == 0 && stats.running + stats.waiting == 0) return 0;
-    return seconds_since(std::max<int64_t>(stats.last_step_us, work_since_us_));
-  }
-
   void send_health(Call& call, bool ready) {
-    const EngineStats stats = engine_.stats();
+    const EngineStats stats = model_->engine->stats();
     if (stats.dead) return call.send(plain_error(503, "The engine has failed."));
-    if (stalled_s(stats) > options().watchdog_timeout_s)
+    if (model_->stalled_s(stats) > options().watchdog_timeout_s)
       return call.send(plain_error(503, "The engine makes no progress."));
-    if (ready && draining_) return call.send(plain_error(503, "The server is shutting down."));
+    if (ready && gate_.closed()) return call.send(plain_error(503, "The server is shutting down."));
     call.send(HttpResponse{});
   }
 
   void send_metrics(Call& call) {
-    const EngineStats stats = engine_.stats();
-    call.send({200,
-               {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-               metrics_.render(stats, stalled_s(stats), options().gauges ? options().gauges() : std::vector<Gauge>{})});
+    MetricsPage page;
+    const EngineStats stats = model_->engine->stats();
+    metrics_.write(page, stats, model_->stalled_s(stats), options().gauges ? options().gauges() : std::vector<Gauge>{});
+    http_metrics_.write(page);
+    call.send({200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, page.text()});
+  }
+
+  /// Runs `use` on a text thread with the model that the body of the request names.
+  void with_model(const std::shared_ptr<Call>& call, ModelUse use) {
+    run_text(call, [this, use = std::move(use)] { use(model_); });
   }
 
   void run_text(const std::shared_ptr<Call>& call, TextPool::Task task) {
@@ -335,68 +218,64 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   }
 
   void generate(const std::shared_ptr<Call>& call, Endpoint endpoint) {
-    call->principal = *keys_.check(call->request);
-    if (options().output != OutputKind::tokens) return call->send(wrong_task(options(), call->request.target));
-    run_text(call, [this, call, endpoint] {
-      auto parsed = endpoint == Endpoint::chat       ? parse_chat(call->request.body, text_)
-                    : endpoint == Endpoint::messages ? parse_messages(call->request.body, text_)
-                                                     : parse_completion(call->request.body, text_);
-      if (!parsed.ok()) {
-        metrics_.count(parsed.error().code == "context_length_exceeded" ? Refusal::too_long : Refusal::invalid);
-        return call->send(parsed.error());
-      }
-      prepare(call, std::move(parsed).value());
+    call->principal = gate_.principal(call->request);
+    with_model(call, [this, call, endpoint](const ModelRef& model) {
+      if (model->options().output != OutputKind::tokens)
+        return call->send(wrong_task(model->options(), call->request.target));
+      const std::string& body = call->request.body;
+      auto parsed = endpoint == Endpoint::chat       ? parse_chat(body, model->text)
+                    : endpoint == Endpoint::messages ? parse_messages(body, model->text)
+                                                     : parse_completion(body, model->text);
+      if (!parsed.ok()) return refuse(*call, *model, parsed.error());
+      prepare(call, model, std::move(parsed).value());
     });
+  }
+
+  static void refuse(Call& call, ServedModel& model, const ApiError& error) {
+    model.metrics.count(error.code == "context_length_exceeded" ? Refusal::too_long : Refusal::invalid);
+    call.send(error);
   }
 
   /// What the answer must look like is compiled before anything is queued.
-  void prepare(const std::shared_ptr<Call>& call, Generation generation) {
-    if (!generation.constraint) return open_session(call, std::move(generation));
+  void prepare(const std::shared_ptr<Call>& call, const ModelRef& model, Generation generation) {
+    if (!generation.constraint) return open_session(call, model, std::move(generation));
     const auto waiting = std::make_shared<Generation>(std::move(generation));
-    const bool runs = constraints_->compile(*waiting->constraint, [this, call, waiting](auto compiled) {
+    const bool runs = model->constraints.compile(*waiting->constraint, [this, call, model, waiting](auto compiled) {
       if (!compiled.ok() && waiting->constraint_optional) {
         log_warning("{} calls are not watched by a grammar: {}", call->id, compiled.error().message);
         waiting->reply.options.eager = false;
-        return open_session(call, std::move(*waiting));
+        return open_session(call, model, std::move(*waiting));
       }
       if (!compiled.ok()) {
-        metrics_.count(Refusal::invalid);
         const std::string& param = waiting->constraint_param;
-        return call->send(
-            ApiError{400, fmt::format("Invalid '{}': {}.", param, compiled.error().message), "invalid_value", param});
+        return refuse(*call, *model,
+                      {400, fmt::format("Invalid '{}': {}.", param, compiled.error().message), "invalid_value", param});
       }
       waiting->compiled = std::move(compiled).value();
-      open_session(call, std::move(*waiting));
+      open_session(call, model, std::move(*waiting));
     });
     if (runs) return;
-    metrics_.count(Refusal::queue_full);
+    model->metrics.count(Refusal::queue_full);
     call->send(plain_error(429, "Too many grammars are being compiled; try again later."));
   }
 
-  void open_session(const std::shared_ptr<Call>& call, Generation generation) {
+  void open_session(const std::shared_ptr<Call>& call, const ModelRef& model, Generation generation) {
     const std::string& name = generation.request_id;
     if (call->request.header("x-request-id").empty() && !name.empty() && is_printable(name)) call->rename(name);
     name_unknown_fields(*call, generation.unknown_fields);
-    start_session([&](const SessionServices& services, std::function<void()> on_end) {
-      return std::make_shared<Session>(call, std::move(generation), services, std::move(on_end));
-    });
+    start_session<Session>(call, model, std::move(generation));
   }
 
   void pool(const std::shared_ptr<Call>& call, Endpoint endpoint) {
-    call->principal = *keys_.check(call->request);
-    run_text(call, [this, call, endpoint] {
+    call->principal = gate_.principal(call->request);
+    with_model(call, [this, call, endpoint](const ModelRef& model) {
       const std::string& body = call->request.body;
-      auto parsed = endpoint == Endpoint::embeddings ? parse_embeddings(body, text_)
-                    : endpoint == Endpoint::score    ? parse_score(body, text_)
-                                                     : parse_rerank(body, text_);
-      if (!parsed.ok()) {
-        metrics_.count(parsed.error().code == "context_length_exceeded" ? Refusal::too_long : Refusal::invalid);
-        return call->send(parsed.error());
-      }
+      auto parsed = endpoint == Endpoint::embeddings ? parse_embeddings(body, model->text)
+                    : endpoint == Endpoint::score    ? parse_score(body, model->text)
+                                                     : parse_rerank(body, model->text);
+      if (!parsed.ok()) return refuse(*call, *model, parsed.error());
       name_unknown_fields(*call, parsed.value().unknown_fields);
-      start_session([&](const SessionServices& services, std::function<void()> on_end) {
-        return std::make_shared<PoolingSession>(call, std::move(parsed).value(), services, std::move(on_end));
-      });
+      start_session<PoolingSession>(call, model, std::move(parsed).value());
     });
   }
 
@@ -407,14 +286,12 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     call.add_header("X-Unknown-Fields", names);
   }
 
-  /// `make` gets what sessions share, and what the new one has to call when it goes.
-  template <typename Make>
-  void start_session(Make&& make) {
-    const SessionServices services{engine_,       metrics_,       text_,         *constraints_,
-                                   next_request_, live_requests_, work_since_us_};
+  /// `Kind` is Session or PoolingSession, `Asked` what it answers.
+  template <typename Kind, typename Asked>
+  void start_session(const std::shared_ptr<Call>& call, const ModelRef& model, Asked asked) {
     auto key = std::make_shared<const LiveSession*>(nullptr);
     const std::shared_ptr<LiveSession> session =
-        make(services, [self = shared_from_this(), key] { self->forget(*key); });
+        std::make_shared<Kind>(call, std::move(asked), model, [self = shared_from_this(), key] { self->forget(*key); });
     *key = session.get();
     sessions_.with([&](Sessions& sessions) { sessions.emplace(session.get(), session); });
     session->start();
@@ -422,24 +299,19 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
 
   void forget(const LiveSession* session) {
     sessions_.with([&](Sessions& sessions) { sessions.erase(session); });
-    if (draining_) session_ended_.try_send(0);
+    if (gate_.closed()) session_ended_.try_send(0);
   }
 
-  TokenService& engine_;
   const int64_t created_;
-  const Keys keys_;
   Metrics metrics_;
-  TextModel text_;
+  HttpMetrics http_metrics_;
+  Gate gate_;
+  const ModelRef model_;
   std::vector<RouteMetrics*> route_metrics_;
   RouteMetrics* unknown_route_ = nullptr;
-  std::atomic<uint64_t> next_request_ = 1;
-  std::atomic<int32_t> live_requests_ = 0;
-  std::atomic<int64_t> work_since_us_ = 0;
-  std::atomic<bool> draining_ = false;
   Guarded<Sessions> sessions_;
   Channel<int> session_ended_;
   std::unique_ptr<TextPool> pool_;
-  std::unique_ptr<Constraints> constraints_;
   std::unique_ptr<HttpServer> http_;
 };
 

@@ -60,29 +60,29 @@ class Session::Sink final : public EventSink {
   std::shared_ptr<Session> session_;
 };
 
-Session::Session(std::shared_ptr<Call> call, Generation generation, const SessionServices& services,
+Session::Session(std::shared_ptr<Call> call, Generation generation, std::shared_ptr<ServedModel> model,
                  std::function<void()> on_end)
     : call_(std::move(call)),
       generation_(std::move(generation)),
-      services_(services),
+      model_(std::move(model)),
       on_end_(std::move(on_end)),
-      wire_(make_wire(generation_, services.text)),
-      first_request_(services.next_request.fetch_add(generation_.prompts.size() *
-                                                     static_cast<size_t>(generation_.params.best_of))),
+      wire_(make_wire(generation_, model_->text)),
+      first_request_(
+          model_->next_request.fetch_add(generation_.prompts.size() * static_cast<size_t>(generation_.params.best_of))),
       scores_(generation_.prompts.size()) {
   for (size_t p = 0; p < generation_.prompts.size(); ++p) {
     usage_.prompt_tokens += static_cast<int64_t>(generation_.prompts[p].tokens.size());
     for (int32_t k = 0; k < generation_.params.best_of; ++k) {
-      choices_.emplace_back(Answer(services_.text, generation_), static_cast<int32_t>(p));
+      choices_.emplace_back(Answer(model_->text, generation_), static_cast<int32_t>(p));
     }
   }
-  if (generation_.chat && services_.text.options.reply_format.separates_reasoning()) usage_.reasoning_tokens = 0;
+  if (generation_.chat && model_->text.options.reply_format.separates_reasoning()) usage_.reasoning_tokens = 0;
   open_choices_ = choices_.size();
-  services_.metrics.streams_open.fetch_add(1);
+  model_->metrics.streams_open.fetch_add(1);
 }
 
 Session::~Session() {
-  services_.metrics.streams_open.fetch_sub(1);
+  model_->metrics.streams_open.fetch_sub(1);
   on_end_();
 }
 
@@ -99,15 +99,15 @@ void Session::abort(ApiError error) {
 
 /// Thread: engine.
 void Session::deliver(TokenEvent event) {
-  if (event.finish) services_.live_requests.fetch_sub(1);
+  if (event.finish) model_->live_requests.fetch_sub(1);
   call_->responder->post([self = shared_from_this(), moved = std::move(event)] { self->take(moved); });
 }
 
 void Session::submit_all() {
   if (ended_) return;
-  services_.metrics.n.observe(generation_.params.n);
+  model_->metrics.n.observe(generation_.params.n);
   if (generation_.params.max_tokens == 0 && !generation_.scores_prompts()) return answer_without_engine();
-  const auto interval = services_.text.options.ping_interval;
+  const auto interval = model_->text.options.ping_interval;
   if (generation_.params.stream && interval.count() > 0) {
     call_->responder->on_idle(interval, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->keep_alive();
@@ -119,21 +119,21 @@ void Session::submit_all() {
 }
 
 bool Session::submit(int32_t index) {
-  if (services_.live_requests.fetch_add(1) == 0) services_.work_since_us = now_us();
-  const SubmitResult result = services_.engine.submit(make_request(index));
+  if (model_->live_requests.fetch_add(1) == 0) model_->work_since_us = now_us();
+  const SubmitResult result = model_->engine->submit(make_request(index));
   if (result == SubmitResult::accepted) {
     Choice& choice = choices_[static_cast<size_t>(index)];
     choice.submitted = true;
-    services_.metrics.max_tokens.observe(generation_.prompts[static_cast<size_t>(choice.prompt)].max_tokens);
+    model_->metrics.max_tokens.observe(generation_.prompts[static_cast<size_t>(choice.prompt)].max_tokens);
     return true;
   }
-  services_.live_requests.fetch_sub(1);
+  model_->live_requests.fetch_sub(1);
   if (result == SubmitResult::queue_full) {
-    services_.metrics.count(Refusal::queue_full);
+    model_->metrics.count(Refusal::queue_full);
     refuse(plain_error(429, "Too many requests are waiting; try again later."));
   } else if (result == SubmitResult::too_long) {
-    services_.metrics.count(Refusal::too_long);
-    const ServerOptions& options = services_.text.options;
+    model_->metrics.count(Refusal::too_long);
+    const ServerOptions& options = model_->text.options;
     refuse(
         {400,
          fmt::format(
@@ -142,7 +142,7 @@ bool Session::submit(int32_t index) {
              options.max_model_len, usage_.prompt_tokens),
          "context_length_exceeded", generation_.chat ? "messages" : "prompt"});
   } else {
-    services_.metrics.count(Refusal::draining);
+    model_->metrics.count(Refusal::draining);
     refuse(plain_error(503, "The server is shutting down."));
   }
   return false;
@@ -150,7 +150,7 @@ bool Session::submit(int32_t index) {
 
 Request Session::make_request(int32_t index) {
   const AnswerParams& params = generation_.params;
-  const ServerOptions& options = services_.text.options;
+  const ServerOptions& options = model_->text.options;
   const Prompt& prompt = generation_.prompts[static_cast<size_t>(index / params.best_of)];
   Request request;
   request.id = RequestId{first_request_ + static_cast<uint64_t>(index)};
@@ -173,7 +173,7 @@ Request Session::make_request(int32_t index) {
   request.stop_tokens = params.stop_tokens;
   request.priority = params.priority;
   request.deadline_us = deadline_of(*call_, options);
-  if (generation_.compiled) request.mask = services_.constraints.mask(*generation_.compiled);
+  if (generation_.compiled) request.mask = model_->constraints.mask(*generation_.compiled);
   request.cache_salt = salt_number(call_->principal.salt, params.cache_salt);
   request.sink = std::make_shared<Sink>(shared_from_this());
   return request;
@@ -222,7 +222,7 @@ void Session::take(const TokenEvent& event) {
   const int32_t added = choice.answer.tokens() - before;
   usage_.completion_tokens += added;
   usage_.reasoning_tokens += choice.answer.reasoning_tokens() - thought_before;
-  services_.metrics.generation_tokens.fetch_add(added, std::memory_order_relaxed);
+  model_->metrics.generation_tokens.fetch_add(added, std::memory_order_relaxed);
   if (piece.end) note_end(choice, event);
   if (first && generation_.params.stream) {
     begin_stream();
@@ -240,9 +240,9 @@ void Session::take_piece(int32_t index, AnswerPiece piece) {
     choice.whole.add(piece);
   }
   if (piece.end) {
-    if (choice.submitted) services_.engine.cancel(RequestId{first_request_ + static_cast<uint64_t>(index)});
+    if (choice.submitted) model_->engine->cancel(RequestId{first_request_ + static_cast<uint64_t>(index)});
     --open_choices_;
-    services_.metrics.count(std::string_view(piece.end->reason) == "length" ? Ended::length : Ended::stop);
+    model_->metrics.count(std::string_view(piece.end->reason) == "length" ? Ended::length : Ended::stop);
   }
   if (open_choices_ == 0) return complete();
   if (!out_.empty()) call_->responder->write(std::exchange(out_, {}));
@@ -251,7 +251,7 @@ void Session::take_piece(int32_t index, AnswerPiece piece) {
 void Session::note_times(Choice& choice, const TokenEvent& event) {
   if (event.tokens.empty()) return;
   const int64_t now = now_us();
-  Metrics& metrics = services_.metrics;
+  Metrics& metrics = model_->metrics;
   if (choice.first_token_us == 0) {
     choice.first_token_us = now;
     metrics.first_token_s.observe(static_cast<double>(now - call_->arrived_us) * 1e-6);
@@ -273,7 +273,7 @@ void Session::note_end(const Choice& choice, const TokenEvent& event) {
   const int64_t now = now_us();
   const int32_t tokens = choice.answer.tokens();
   const auto seconds = [](int64_t us) { return static_cast<double>(us) * 1e-6; };
-  Metrics& metrics = services_.metrics;
+  Metrics& metrics = model_->metrics;
   metrics.e2e_s.observe(seconds(now - call_->arrived_us));
   metrics.inference_s.observe(seconds(now - call_->arrived_us - event.queued_us));
   metrics.decode_s.observe(choice.first_token_us == 0 ? 0 : seconds(now - choice.first_token_us));
@@ -293,7 +293,7 @@ void Session::fail_from(const TokenEvent& event) {
 
 void Session::fail(const ApiError& error) {
   if (ended_) return;
-  services_.metrics.count(error.status == 503 ? Ended::abort : Ended::error);
+  model_->metrics.count(error.status == 503 ? Ended::abort : Ended::error);
   refuse(error);
 }
 
@@ -322,8 +322,8 @@ void Session::keep_alive() {
 
 void Session::disconnected() {
   if (ended_) return;
-  services_.metrics.disconnected.fetch_add(1);
-  services_.metrics.count(Ended::abort);
+  model_->metrics.disconnected.fetch_add(1);
+  model_->metrics.count(Ended::abort);
   log_request(LogLevel::info, call_->id, fmt::format("the client went away after {} tokens", usage_.completion_tokens));
   end();
 }
@@ -370,7 +370,7 @@ void Session::end() {
 
 void Session::cancel_rest() {
   for (size_t i = 0; i < choices_.size(); ++i) {
-    if (choices_[i].submitted) services_.engine.cancel(RequestId{first_request_ + i});
+    if (choices_[i].submitted) model_->engine->cancel(RequestId{first_request_ + i});
     choices_[i].submitted = false;
   }
 }

@@ -2,7 +2,6 @@
 // else happens on the shard of the connection.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,26 +9,13 @@
 #include <vector>
 
 #include "server/call.h"
-#include "server/constraints.h"
 #include "server/live_session.h"
-#include "server/metrics.h"
+#include "server/models/served_model.h"
 #include "server/openai/answer.h"
 #include "server/openai/generation.h"
-#include "server/token_service.h"
 #include "server/wire.h"
 
 namespace quern {
-
-/// What sessions share; outlives them.
-struct SessionServices {
-  TokenService& engine;
-  Metrics& metrics;
-  const TextModel& text;
-  const Constraints& constraints;
-  std::atomic<uint64_t>& next_request;
-  std::atomic<int32_t>& live_requests;  // submitted, last event not yet delivered
-  std::atomic<int64_t>& work_since_us;  // when live_requests last rose from 0
-};
 
 /// A number that keeps the cached prefixes of tenants and salts apart: 0 for neither, else a hash that cannot be aimed
 /// at.
@@ -41,7 +27,7 @@ std::string random_hex();
 
 class Session final : public LiveSession, public std::enable_shared_from_this<Session> {
  public:
-  Session(std::shared_ptr<Call> call, Generation generation, const SessionServices& services,
+  Session(std::shared_ptr<Call> call, Generation generation, std::shared_ptr<ServedModel> model,
           std::function<void()> on_end);
   ~Session() override;
   Session(const Session&) = delete;
@@ -87,7 +73,7 @@ class Session final : public LiveSession, public std::enable_shared_from_this<Se
 
   const std::shared_ptr<Call> call_;
   const Generation generation_;
-  const SessionServices services_;
+  const std::shared_ptr<ServedModel> model_;
   const std::function<void()> on_end_;
   const std::unique_ptr<Wire> wire_;
   const uint64_t first_request_;

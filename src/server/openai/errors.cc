@@ -1,5 +1,7 @@
 #include "server/openai/errors.h"
 
+#include <fmt/format.h>
+
 #include "base/json.h"
 
 namespace quern {
@@ -54,6 +56,13 @@ ApiError plain_error(int status, std::string message) {
     error.type = "server_error";
   }
   return error;
+}
+
+ApiError model_not_found(std::string_view name, std::span<const std::string> known) {
+  return {
+      404,
+      fmt::format("The model `{}` does not exist. This server has: {}.", name.substr(0, 256), fmt::join(known, ", ")),
+      "model_not_found", "model"};
 }
 
 ApiError unsupported(std::string param, std::string message) {

@@ -1,7 +1,9 @@
 // ApiError: a refusal as OpenAI's clients understand it; Checked<T>: a value or such a refusal. Values.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -26,6 +28,8 @@ HttpResponse error_response(const ApiError& error);
 /// The error for a status that has no parameter: 401, 404, 429, 500, 503, 504 ...
 ApiError plain_error(int status, std::string message);
 ApiError unsupported(std::string param, std::string message);
+/// No model is called so; `known` are.
+ApiError model_not_found(std::string_view name, std::span<const std::string> known);
 
 template <typename T>
 class [[nodiscard]] Checked {

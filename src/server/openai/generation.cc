@@ -187,10 +187,7 @@ std::string read_model(Fields& fields, const ServerOptions& options) {
   const auto name = fields.string("model");
   if (!name) return options.model_names.front();
   if (std::find(options.model_names.begin(), options.model_names.end(), *name) == options.model_names.end()) {
-    fields.fail({404,
-                 fmt::format("The model `{}` does not exist. This server has: {}.", name->substr(0, 256),
-                             fmt::join(options.model_names, ", ")),
-                 "model_not_found", "model"});
+    fields.fail(model_not_found(*name, options.model_names));
   }
   return *name;
 }

@@ -79,12 +79,7 @@ std::string list_models(const ServerOptions& options, int64_t created) {
 
 Checked<std::string> describe_model(std::string_view name, const ServerOptions& options, int64_t created) {
   const auto& names = options.model_names;
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
-    return ApiError{
-        404,
-        fmt::format("The model `{}` does not exist. This server has: {}.", name.substr(0, 256), fmt::join(names, ", ")),
-        "model_not_found", "model"};
-  }
+  if (std::find(names.begin(), names.end(), name) == names.end()) return model_not_found(name, names);
   return describe(std::string(name), options, created).dump();
 }
 

@@ -1,64 +1,14 @@
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <numeric>
-#include <unistd.h>
 #include <utility>
 
 #include "base/clock.h"
+#include "server/metrics/page.h"
 
 namespace quern {
-
-class Page {
- public:
-  explicit Page(const std::string& labels) : labels_(labels) {}
-
-  void family(std::string_view name, std::string_view type, std::string_view help) {
-    fmt::format_to(std::back_inserter(text), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
-  }
-  template <typename Number>
-  void sample(std::string_view name, Number value, std::string_view more = "") {
-    fmt::format_to(std::back_inserter(text), "{}{{{}{}}} {}\n", name, labels_, more, value);
-  }
-  template <typename Number>
-  void bare(std::string_view name, std::string_view labels, Number value) {
-    fmt::format_to(std::back_inserter(text), "{}{} {}\n", name, labels, value);
-  }
-  template <typename Number>
-  void counter(std::string_view name, Number value, std::string_view help) {
-    family(name, "counter", help);
-    sample(name, value);
-  }
-  template <typename Number>
-  void gauge(std::string_view name, Number value, std::string_view help) {
-    family(name, "gauge", help);
-    sample(name, value);
-  }
-  void histogram(std::string_view name, const Histogram& histogram, std::string_view help) {
-    family(name, "histogram", help);
-    series(name, labels_, histogram);
-  }
-  void series(std::string_view name, std::string_view labels, const Histogram& histogram) {
-    const auto out = std::back_inserter(text);
-    int64_t total = 0;
-    for (size_t i = 0; i < histogram.bounds().size(); ++i) {
-      fmt::format_to(out, "{}_bucket{{{},le=\"{}\"}} {}\n", name, labels, histogram.bounds()[i], histogram.up_to(i));
-    }
-    total = histogram.up_to(histogram.bounds().size());
-    fmt::format_to(out, "{}_bucket{{{},le=\"+Inf\"}} {}\n{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name, labels, total,
-                   name, labels, histogram.sum(), name, labels, total);
-  }
-
-  std::string text;
-
- private:
-  const std::string& labels_;
-};
-
 namespace {
 
 std::vector<double> token_latency_bounds() {
@@ -90,7 +40,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-void write_engine(Page& page, const EngineStats& stats, int32_t block_tokens, bool prefix_caching) {
+void write_engine(MetricsPage& page, const EngineStats& stats, int32_t block_tokens, bool prefix_caching) {
   const double used = stats.pages_total == 0
                           ? 0
                           : static_cast<double>(stats.pages_total - stats.pages_free - stats.pages_cached) /
@@ -141,7 +91,7 @@ void write_engine(Page& page, const EngineStats& stats, int32_t block_tokens, bo
   page.counter("vllm:tool_call_parser_invocations_total", 0, "Tool calls parsed; not used by this server.");
 }
 
-void write_own(Page& page, const EngineStats& stats, double last_step_age_s) {
+void write_own(MetricsPage& page, const EngineStats& stats, double last_step_age_s) {
   page.gauge("quern_kv_pages", stats.pages_total, "Pages of the KV pool.");
   page.gauge("quern_kv_pages_free", stats.pages_free, "Pages neither used nor cached.");
   page.gauge("quern_kv_pages_cached", stats.pages_cached, "Pages that only the prefix cache holds.");
@@ -156,51 +106,6 @@ void write_own(Page& page, const EngineStats& stats, double last_step_age_s) {
   page.gauge("quern_engine_last_step_age_seconds", last_step_age_s,
              "Time since the engine last made progress while it had work.");
   page.gauge("quern_engine_dead", stats.dead ? 1 : 0, "1 when the device has failed.");
-}
-
-void write_process(Page& page) {
-  double ticks = 0;
-  double start_ticks = 0;
-  int64_t resident_pages = 0;
-  std::ifstream stat("/proc/self/stat");
-  std::string line;
-  std::getline(stat, line);
-  const size_t after_name = line.rfind(')');
-  if (after_name != std::string::npos) {
-    std::vector<std::string> parts;
-    std::string part;
-    for (const char c : line.substr(after_name + 2)) {
-      if (c != ' ') {
-        part += c;
-        continue;
-      }
-      parts.push_back(std::exchange(part, {}));
-    }
-    if (parts.size() > 21) {
-      ticks = std::stod(parts[11]) + std::stod(parts[12]);
-      start_ticks = std::stod(parts[19]);
-      resident_pages = std::stoll(parts[21]);
-    }
-  }
-  double boot_s = 0;
-  std::ifstream system("/proc/stat");
-  for (std::string word; system >> word;) {
-    if (word == "btime") {
-      system >> boot_s;
-      break;
-    }
-  }
-  std::error_code ignored;
-  const auto files = std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {});
-  const double per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
-  const auto write = [&](std::string_view name, std::string_view type, auto value, std::string_view help) {
-    page.family(name, type, help);
-    page.bare(name, "", value);
-  };
-  write("process_cpu_seconds_total", "counter", ticks / per_second, "User and system time of the process.");
-  write("process_resident_memory_bytes", "gauge", resident_pages * sysconf(_SC_PAGESIZE), "Resident memory.");
-  write("process_open_fds", "gauge", files, "Open file descriptors.");
-  write("process_start_time_seconds", "gauge", boot_s + start_ticks / per_second, "Start of the process in Unix time.");
 }
 
 }  // namespace
@@ -243,13 +148,6 @@ Metrics::Metrics(std::string model_name, int32_t max_model_len, int32_t block_to
       block_tokens_(block_tokens),
       prefix_caching_(prefix_caching) {}
 
-RouteMetrics& Metrics::add_route(std::string_view path, std::string_view method) {
-  RouteMetrics& route = routes_.emplace_back();
-  route.path = path;
-  route.method = method;
-  return route;
-}
-
 /// The engine counts steps and their tokens; the steps since the last scrape are taken as equally large.
 double Metrics::see_steps(const EngineStats& stats) {
   const SeenSteps now{stats.steps, stats.prompt_tokens + stats.generation_tokens, stats.device_us, now_us()};
@@ -261,24 +159,21 @@ double Metrics::see_steps(const EngineStats& stats) {
   return std::min(1.0, static_cast<double>(now.device_us - before.device_us) / static_cast<double>(passed_us));
 }
 
-std::string Metrics::render(const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more) {
-  const double busy = see_steps(stats);
-  Page page(labels_);
-  page.gauge("quern_gpu_busy_ratio", busy, "Share of the time since the last scrape in which steps were computed.");
-  for (size_t i = 0; i < more.size(); ++i) {
-    if (i == 0 || more[i].name != more[i - 1].name) page.family(more[i].name, "gauge", more[i].help);
-    page.sample(more[i].name, more[i].value, more[i].labels);
+void Metrics::write(MetricsPage& page, const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more) {
+  page.set_labels(labels_);
+  page.gauge("quern_gpu_busy_ratio", see_steps(stats),
+             "Share of the time since the last scrape in which steps were computed.");
+  for (const Gauge& gauge : more) {
+    page.family(gauge.name, "gauge", gauge.help);
+    page.sample(gauge.name, gauge.value, gauge.labels);
   }
   write_engine(page, stats, block_tokens_, prefix_caching_);
   write_requests(page);
   write_latencies(page);
   write_own(page, stats, last_step_age_s);
-  write_routes(page);
-  write_process(page);
-  return std::move(page.text);
 }
 
-void Metrics::write_requests(Page& page) const {
+void Metrics::write_requests(MetricsPage& page) const {
   page.counter("vllm:prompt_tokens_total", prompt_tokens.load(), "Prompt tokens of requests.");
   page.counter("vllm:generation_tokens_total", generation_tokens.load(), "Tokens of answers.");
   page.counter("vllm:prompt_tokens_cached_total", cached_tokens.load(),
@@ -306,7 +201,7 @@ void Metrics::write_requests(Page& page) const {
   page.gauge("quern_streams_open", streams_open.load(), "Answers being made.");
 }
 
-void Metrics::write_latencies(Page& page) const {
+void Metrics::write_latencies(MetricsPage& page) const {
   page.histogram("vllm:time_to_first_token_seconds", first_token_s, "From the request to its first token.");
   page.histogram("vllm:inter_token_latency_seconds", inter_token_s, "Between two tokens.");
   page.histogram("vllm:time_per_output_token_seconds", inter_token_s, "The same under its old name.");
@@ -326,32 +221,6 @@ void Metrics::write_latencies(Page& page) const {
                  "Prompt tokens of a request that had to be computed.");
   page.histogram("vllm:iteration_tokens_total", iteration_tokens,
                  "Tokens of a step; steps between two scrapes count as equally large.");
-}
-
-void Metrics::write_routes(Page& page) const {
-  page.family("http_requests_total", "counter", "HTTP requests by route.");
-  for (const RouteMetrics& route : routes_) {
-    for (size_t status = 2; status < route.by_status.size(); ++status) {
-      page.bare("http_requests_total",
-                fmt::format("{{handler=\"{}\",method=\"{}\",status=\"{}xx\"}}", route.path, route.method, status),
-                route.by_status[status].load());
-    }
-  }
-  const auto sizes = [&](std::string_view name, std::string_view help, Counter RouteMetrics::* bytes) {
-    page.family(name, "summary", help);
-    for (const RouteMetrics& route : routes_) {
-      const std::string labels = fmt::format("{{handler=\"{}\",method=\"{}\"}}", route.path, route.method);
-      page.bare(fmt::format("{}_sum", name), labels, (route.*bytes).load());
-      page.bare(fmt::format("{}_count", name), labels, route.seconds.count());
-    }
-  };
-  sizes("http_request_size_bytes", "Bodies of HTTP requests by route.", &RouteMetrics::request_bytes);
-  sizes("http_response_size_bytes", "Bodies of whole HTTP answers by route.", &RouteMetrics::response_bytes);
-  page.family("http_request_duration_seconds", "histogram", "Time of HTTP requests by route.");
-  for (const RouteMetrics& route : routes_) {
-    page.series("http_request_duration_seconds", fmt::format("handler=\"{}\",method=\"{}\"", route.path, route.method),
-                route.seconds);
-  }
 }
 
 }  // namespace quern

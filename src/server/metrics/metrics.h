@@ -1,4 +1,4 @@
-// Metrics: counters and histograms of the server as Prometheus text, under vLLM's names. Any thread.
+// Metrics: counters and histograms of one model as Prometheus text, under vLLM's names. Any thread.
 #pragma once
 
 #include <array>
@@ -34,16 +34,6 @@ class Histogram {
 
 using Counter = std::atomic<int64_t>;
 
-/// HTTP figures of one route.
-struct RouteMetrics {
-  std::string_view path;
-  std::string_view method;
-  std::array<Counter, 6> by_status{};  // [2]: 2xx ...
-  Counter request_bytes{0};
-  Counter response_bytes{0};  // of whole answers
-  Histogram seconds{{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}};
-};
-
 /// Reasons for which a request was not admitted, and for which one ended.
 enum class Refusal : uint8_t { queue_full, too_long, invalid, draining, unauthorized };
 enum class Ended : uint8_t { stop, length, abort, error };
@@ -56,7 +46,7 @@ struct Gauge {
   double value = 0.0;
 };
 
-class Page;  // the text being written
+class MetricsPage;  // the text being written
 
 class Metrics {
  public:
@@ -76,11 +66,8 @@ class Metrics {
 
   void count(Ended reason) { ended[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
   void count(Refusal reason) { refused[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
-  /// Before the first request; the reference stays valid.
-  RouteMetrics& add_route(std::string_view path, std::string_view method);
-
-  /// Gauges of one name stand together.
-  std::string render(const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more = {});
+  /// Every series of the model.
+  void write(MetricsPage& page, const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more = {});
 
  private:
   struct SeenSteps {
@@ -91,14 +78,12 @@ class Metrics {
   };
   /// The share of the time since the last scrape in which the device worked.
   double see_steps(const EngineStats& stats);
-  void write_requests(Page& page) const;
-  void write_latencies(Page& page) const;
-  void write_routes(Page& page) const;
+  void write_requests(MetricsPage& page) const;
+  void write_latencies(MetricsPage& page) const;
 
   const std::string labels_;  // model_name and engine
   const int32_t block_tokens_;
   const bool prefix_caching_;
-  std::deque<RouteMetrics> routes_;
   Guarded<SeenSteps> seen_steps_;  // at the last scrape
 };
 

@@ -1,0 +1,129 @@
+#include "server/gate.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fmt/format.h>
+#include <random>
+#include <utility>
+
+namespace quern {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 128;
+
+bool is_json_type(std::string_view type) {
+  std::string name(type.substr(0, type.find(';')));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  while (!name.empty() && name.back() == ' ') name.pop_back();
+  return name.empty() || name == "application/json" || name.ends_with("+json");
+}
+
+std::string allow_header(const Route& route) {
+  return fmt::format("{}{}, OPTIONS", route.methods, route.methods.starts_with("GET") ? ", HEAD" : "");
+}
+
+}  // namespace
+
+std::string new_request_id() {
+  thread_local std::mt19937_64 engine{std::random_device{}()};
+  return fmt::format("{:016x}{:016x}", engine(), engine());
+}
+
+bool is_printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
+}
+
+/// The client's id when it is short and plain, else a new one.
+std::string request_id(const HttpRequest& request) {
+  const std::string_view given = request.header("x-request-id");
+  return !given.empty() && given.size() <= kMaxRequestIdBytes && is_printable(given) ? std::string(given)
+                                                                                     : new_request_id();
+}
+
+Gate::Gate(const ServerOptions& options, std::function<void(Refusal)> count)
+    : options_(options), count_(std::move(count)), keys_(options.api_keys) {}
+
+std::optional<HttpResponse> Gate::judge(const HttpRequest& head) const {
+  if (!host_allowed(head)) {
+    return error_response(
+        plain_error(403, "The Host header names another machine; start the server with --allowed-hosts to permit it."));
+  }
+  if (head.method == "OPTIONS") return preflight(head);
+  const std::string path = path_of(head.target);
+  const Route* route = find_route(path);
+  if (!is_open(route) && !keys_.check(head)) return unauthorized(head);
+  if (route == nullptr)
+    return error_response(plain_error(404, fmt::format("Invalid URL ({} {}).", head.method, path.substr(0, 128))));
+  if (!route->allows(head.method)) {
+    HttpResponse response =
+        error_response(plain_error(405, fmt::format("Not allowed to {} on {}.", head.method, path.substr(0, 128))));
+    response.headers.emplace_back("Allow", allow_header(*route));
+    return response;
+  }
+  if (route->generates && closed_) {
+    count_(Refusal::draining);
+    return error_response(plain_error(503, "The server is shutting down."));
+  }
+  if (head.method == "POST" && route->access == Access::keyed && !is_json_type(head.header("content-type"))) {
+    return error_response(plain_error(415, "The body of a request must have the content type application/json."));
+  }
+  return std::nullopt;
+}
+
+bool Gate::is_open(const Route* route) const {
+  return route != nullptr &&
+         (route->access == Access::open || (route->access == Access::metrics && !options_.metrics_auth));
+}
+
+HttpResponse Gate::unauthorized(const HttpRequest& head) const {
+  count_(Refusal::unauthorized);
+  if (key_of(head).empty())
+    return error_response(plain_error(401, "You did not provide an API key: send 'Authorization: Bearer KEY'."));
+  ApiError error = plain_error(401, "Incorrect API key provided.");
+  error.code = "invalid_api_key";
+  return error_response(error);
+}
+
+/// A web page elsewhere can make a browser ask a server on this machine under a name of its own; keys stop that too.
+bool Gate::host_allowed(const HttpRequest& head) const {
+  const std::string& bound = options_.http.host;
+  const bool loopback = bound == "localhost" || bound == "::1" || bound.starts_with("127.");
+  if (!loopback || keys_.required()) return true;
+  const std::string_view host = head.header("host");
+  const auto& allowed = options_.allowed_hosts;
+  return is_local_host(host) || std::any_of(allowed.begin(), allowed.end(), [&](const std::string& name) {
+           return name == "*" || name == host || name == host.substr(0, host.rfind(':'));
+         });
+}
+
+HttpResponse Gate::preflight(const HttpRequest& head) const {
+  HttpResponse response{204, {}, ""};
+  const Route* route = find_route(path_of(head.target));
+  response.headers.emplace_back("Allow", route == nullptr ? "GET, POST, OPTIONS" : allow_header(*route));
+  std::string wanted;
+  for (const char c : head.header("access-control-request-headers").substr(0, 1024)) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == ',' || c == ' ' || c == '_') wanted += c;
+  }
+  response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+  response.headers.emplace_back("Access-Control-Allow-Headers",
+                                wanted.empty() ? "authorization, content-type" : wanted);
+  response.headers.emplace_back("Access-Control-Max-Age", "86400");
+  return response;
+}
+
+HttpHeaders Gate::common_headers(const HttpRequest& request, std::string id) const {
+  HttpHeaders headers = {{"X-Request-Id", std::move(id)}};
+  const std::string_view origin = request.header("origin");
+  const auto& allowed = options_.allowed_origins;
+  const bool any = std::find(allowed.begin(), allowed.end(), "*") != allowed.end();
+  if (!origin.empty() && (any || std::find(allowed.begin(), allowed.end(), origin) != allowed.end())) {
+    headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(origin));
+    headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
+    if (!any) headers.emplace_back("Vary", "Origin");
+  }
+  if (closed_) headers.emplace_back("Connection", "close");
+  return headers;
+}
+
+}  // namespace quern

@@ -1,0 +1,52 @@
+// Gate: everything that a request can be refused for before its body is read, and the headers that every answer has.
+// Any thread.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "net/http.h"
+#include "server/auth.h"
+#include "server/metrics/metrics.h"
+#include "server/options.h"
+#include "server/routes.h"
+
+namespace quern {
+
+class Gate {
+ public:
+  /// `count` is told of refusals.
+  Gate(const ServerOptions& options, std::function<void(Refusal)> count);
+
+  /// The answer that refuses a request, if anything speaks against it.
+  std::optional<HttpResponse> judge(const HttpRequest& head) const;
+  /// `id`: its X-Request-Id.
+  HttpHeaders common_headers(const HttpRequest& request, std::string id) const;
+  /// Of a request that passed.
+  Principal principal(const HttpRequest& request) const { return *keys_.check(request); }
+
+  /// From now on nothing that generates passes.
+  void close() { closed_ = true; }
+  bool closed() const { return closed_; }
+
+ private:
+  bool is_open(const Route* route) const;
+  bool host_allowed(const HttpRequest& head) const;
+  HttpResponse unauthorized(const HttpRequest& head) const;
+  HttpResponse preflight(const HttpRequest& head) const;
+
+  const ServerOptions options_;
+  const std::function<void(Refusal)> count_;
+  const Keys keys_;
+  std::atomic<bool> closed_ = false;
+};
+
+/// The client's X-Request-Id when it is short and plain, else a new one.
+std::string request_id(const HttpRequest& request);
+bool is_printable(std::string_view text);
+/// 32 hexadecimal digits.
+std::string new_request_id();
+
+}  // namespace quern
