@@ -130,11 +130,14 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
       {"kimi_k2",
        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": "
        "\"x\"}<|tool_call_end|><|tool_calls_section_end|>"},
+      {"mistral", "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"x\"}"},
+      {"mistral", "[TOOL_CALLS]get_weather[CALL_ID]abcdefgh0[ARGS]{\"city\": \"x\"}"},
+      {"mistral", "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}, \"id\": \"abcdefgh0\"}]"},
       {"openai", "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"x\"}"},
   };
   for (const Case& one : all) {
     SCOPED_TRACE(one.dialect);
-    Spoken spoken(one.dialect, "none", one.dialect == "openai");
+    Spoken spoken(one.dialect, "none", one.dialect == "openai" || one.dialect == "mistral");
     spoken.options.tools = case_tools();
     EXPECT_EQ(spoken.taken(one.reply, true), std::string_view::npos) << one.reply;
     EXPECT_EQ(spoken.taken("I will not", true), 0U);

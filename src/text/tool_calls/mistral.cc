@@ -26,13 +26,30 @@ Reading<bool> read(ReplyReader& in, int) {
   co_return true;
 }
 
-/// Vocabularies of the newer form have a token for [ARGS].
+/// Either form: nothing but the model's training tells which one it has.
+CallTags grammar(const CallGrammar& of) {
+  CallTags calls{{of.edge("[TOOL_CALLS]")}, {}};
+  const Json id_member = tags::optional(tags::regex(R"(, "id": "[0-9A-Za-z_-]{1,40}")"));
+  Json::Array objects;
+  for (const Tool& tool : of.tools()) {
+    const Json arguments = tags::json(CallGrammar::schema(tool));
+    objects.push_back(of.tag("", fmt::format("{{\"name\": \"{}\", \"arguments\": ", tool.name),
+                             tags::sequence({arguments, id_member}), "}", ""));
+    Json id = tags::sequence({of.part("[CALL_ID]"), tags::regex("[0-9A-Za-z_-]{1,40}")});
+    calls.tags.push_back(of.tag("[TOOL_CALLS]", tool.name,
+                                tags::sequence({tags::optional(std::move(id)), of.part("[ARGS]"), arguments}), "", ""));
+  }
+  calls.tags.push_back(of.tag("[TOOL_CALLS]", "[", tags::separated(std::move(objects), ", ", true, false), "]", ""));
+  return calls;
+}
+
 const KnownDialect known{{.name = "mistral",
                           .spoken_in = spoken_in,
                           .markers = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
                           .starts = {{"[TOOL_CALLS]"}},
                           .read = read,
-                          .ids = CallIds::nine}};
+                          .ids = CallIds::nine,
+                          .grammar = grammar}};
 
 }  // namespace
 }  // namespace quern
