@@ -18,7 +18,6 @@ namespace quern {
 namespace {
 
 constexpr size_t kLongestMessage = 300;
-constexpr int kMostWhitespace = 16;  // in a row, between the parts of JSON
 constexpr size_t kMostFailedBytes = size_t{4} << 20;
 
 // What XGrammar says while this thread compiles: a warning tells that something would be left out.
@@ -236,7 +235,7 @@ class ConstraintCompiler::State {
       case Kind::structural_tag: return compiler.CompileStructuralTag(text.text);
       case Kind::schema: break;
     }
-    const auto whitespace = compact ? std::nullopt : std::optional<int>(kMostWhitespace);
+    const auto whitespace = compact ? std::nullopt : std::optional<int>(most_whitespace);
     return compiler.CompileJSONSchema(text.text, !compact, std::nullopt, std::nullopt, true, whitespace);
   }
 

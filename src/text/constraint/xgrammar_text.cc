@@ -117,6 +117,7 @@ class TagRewriter {
     if (schema == nullptr) return Error{"a format of type 'json_schema' needs a member 'json_schema'"};
     ASSIGN_OR_RETURN(Json made, schema_of(*schema, false, made_));
     format.set("json_schema", std::move(made));
+    if (format.present("max_whitespace_cnt") == nullptr) format.set("max_whitespace_cnt", most_whitespace);
     return {};
   }
 

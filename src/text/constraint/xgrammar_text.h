@@ -12,6 +12,8 @@
 
 namespace quern {
 
+inline constexpr int most_whitespace = 16;  // in a row, between the parts of JSON
+
 struct XgrammarText {
   enum class Kind : uint8_t { schema, regex, ebnf, lark, structural_tag };
   Kind kind = Kind::schema;

@@ -160,6 +160,15 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
   }
 }
 
+TEST(CallGrammar, EndsTheSpaceInsideACall) {
+  Spoken spoken("hermes", "none", false);
+  spoken.options.tools = case_tools();
+  const std::string start = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {";
+
+  EXPECT_GT(spoken.taken(start + std::string(100, '\n'), true), start.size());
+  EXPECT_LT(spoken.taken(start + std::string(100, '\n'), true), start.size() + 50);
+}
+
 TEST(CallGrammar, LetsReasoningComeFirst) {
   const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
   Spoken spoken("hermes", "qwen3", false);
