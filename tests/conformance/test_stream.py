@@ -1,5 +1,5 @@
-"""Sections G and Q of the checklist: streams, disconnects, overload, limits, drain. G69 to G71 (pings, errors in the middle,
-slow readers) need a service that can be told to, and are in src/server/server_test.cc and src/net/net_test.cc."""
+"""Sections G and Q of the checklist: streams, disconnects, overload, limits, drain. G69 to G71 (pings, errors in the middle, slow
+readers) are in test_limits.py."""
 import concurrent.futures
 import json
 import signal

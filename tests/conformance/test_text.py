@@ -222,7 +222,7 @@ def test_h80_stops_with_characters_and_prefixes(server):
 
 # P. Tokenize
 
-def test_tokenize_and_back(server):
+def test_p118_tokenize_and_back(server):
     text = "  héllo 日本 😀\n"
     tokens = json.loads(server.post("/tokenize", {"prompt": text, "add_special_tokens": False})[2])
     assert tokens["count"] == len(tokens["tokens"]) and tokens["max_model_len"] == CONTEXT

@@ -43,18 +43,20 @@ AnswerPiece Answer::take(const TokenEvent& event) {
   return piece;
 }
 
-/// The token that ends an answer adds no text, unless the client wants the end to be seen.
+/// The token that ends an answer adds no text, unless the client wants the end to be seen. After an echoed prompt it has
+/// a place among the logprobs all the same: programs that score texts leave the last one away, whatever it is.
 void Answer::add_token(const TokenEvent& event, size_t index, AnswerPiece& piece) {
   const int32_t id = event.tokens[index];
   ++tokens_;
   piece.token_ids.push_back(id);
   if (index < event.logprobs.size()) logprob_sum_ += static_cast<double>(event.logprobs[index].chosen);
   const bool last = event.finish == FinishReason::stop && index + 1 == event.tokens.size() && event.stop_token == id;
-  if (last && !params_.include_stop) return;
-  if (params_.sampling.logprobs >= 0 && index < event.logprobs.size()) {
+  const bool unseen = last && !params_.include_stop;
+  if (params_.sampling.logprobs >= 0 && index < event.logprobs.size() && (!unseen || params_.echo)) {
     pending_.push_back({id, made_characters_, event.logprobs[index]});
     pending_starts_.push_back(made_bytes_);
   }
+  if (unseen) return;
   const std::string text = text_of(id);
   made_bytes_ += static_cast<int64_t>(text.size());
   made_characters_ += characters(text);
