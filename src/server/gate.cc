@@ -105,7 +105,7 @@ HttpResponse Gate::preflight(const HttpRequest& head) const {
   for (const char c : head.header("access-control-request-headers").substr(0, 1024)) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == ',' || c == ' ' || c == '_') wanted += c;
   }
-  response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+  response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
   response.headers.emplace_back("Access-Control-Allow-Headers",
                                 wanted.empty() ? "authorization, content-type" : wanted);
   response.headers.emplace_back("Access-Control-Max-Age", "86400");

@@ -5,6 +5,6 @@
 
 namespace quern {
 
-enum class Protocol : uint8_t { openai, anthropic };
+enum class Protocol : uint8_t { openai, anthropic, responses };
 
 }  // namespace quern

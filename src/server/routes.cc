@@ -3,11 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <fmt/format.h>
 
 namespace quern {
 namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kResponsePrefix = "/v1/responses/";
+
+/// A path as the table has it.
+std::string pattern_of(std::string_view path) {
+  if (path.starts_with(kModelPrefix)) return "/v1/models/{id}";
+  if (!path.starts_with(kResponsePrefix) || path == "/v1/responses/input_tokens") return std::string(path);
+  const size_t slash = path.find('/', kResponsePrefix.size());
+  return "/v1/responses/{id}" + std::string(slash == std::string_view::npos ? "" : path.substr(slash));
+}
 
 }  // namespace
 
@@ -31,13 +41,19 @@ const Route kRoutes[kRouteCount] = {
     {"/rerank", "POST", Endpoint::rerank, Access::keyed, true},
     {"/v1/messages", "POST", Endpoint::messages, Access::keyed, true},
     {"/v1/messages/count_tokens", "POST", Endpoint::count_tokens},
+    {"/v1/responses", "POST", Endpoint::responses, Access::keyed, true},
+    {"/v1/responses/input_tokens", "POST", Endpoint::response_tokens},
+    {"/v1/responses/{id}", "GET, DELETE", Endpoint::stored_response},
+    {"/v1/responses/{id}/cancel", "POST", Endpoint::stored_response},
+    {"/v1/responses/{id}/input_items", "GET", Endpoint::stored_response},
     {"/tokenize", "POST", Endpoint::tokenize},
     {"/detokenize", "POST", Endpoint::detokenize},
 };
 
 bool Route::allows(std::string_view method) const {
   if (method == "HEAD") method = "GET";
-  return method == "GET" ? methods.starts_with("GET") : method == "POST" && methods.ends_with("POST");
+  const auto listed = fmt::format(", {},", methods);
+  return listed.find(fmt::format(" {},", method)) != std::string::npos;
 }
 
 std::string path_of(std::string_view target) {
@@ -63,9 +79,9 @@ std::string path_of(std::string_view target) {
 }
 
 const Route* find_route(std::string_view path) {
-  if (path.starts_with(kModelPrefix)) path = "/v1/models/{id}";
+  const std::string pattern = pattern_of(path);
   const auto* found =
-      std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) { return route.path == path; });
+      std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) { return route.path == pattern; });
   return found == std::end(kRoutes) ? nullptr : found;
 }
 

@@ -23,6 +23,9 @@ enum class Endpoint : uint8_t {
   rerank,
   messages,
   count_tokens,
+  responses,
+  response_tokens,
+  stored_response,
   tokenize,
   detokenize
 };
@@ -40,12 +43,12 @@ struct Route {
   bool allows(std::string_view method) const;
 };
 
-inline constexpr int kRouteCount = 21;
+inline constexpr int kRouteCount = 26;
 extern const Route kRoutes[kRouteCount];
 
 /// The path of a request target: without scheme, host, query, doubled and final slashes; percent escapes decoded once.
 std::string path_of(std::string_view target);
-/// nullptr when there is none. Anything below /v1/models/ is a model.
+/// nullptr when there is none. Anything below /v1/models/ is a model; a part of the path below /v1/responses/ is an id.
 const Route* find_route(std::string_view path);
 /// The model's name in a path below /v1/models/.
 std::string_view model_in(std::string_view path);

@@ -19,6 +19,7 @@
 #include "server/openai/tokens.h"
 #include "server/page.h"
 #include "server/pooling_session.h"
+#include "server/responses/responses.h"
 #include "server/routes.h"
 #include "server/session.h"
 #include "server/text_pool.h"
@@ -27,6 +28,8 @@ namespace quern {
 namespace {
 
 constexpr size_t kMaxNamedFields = 16;
+constexpr size_t kStoredBytes = size_t{128} << 20;  // of answers that clients may come back to
+constexpr size_t kStoredResponses = 10'000;
 constexpr std::chrono::milliseconds kFlushTime{2'000};
 
 /// Names as a header value: what is no plain character is dropped.
@@ -155,7 +158,15 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::model: return answer(*call, describe_model(model_in(path), options(), created_));
       case Endpoint::chat:
       case Endpoint::completions:
-      case Endpoint::messages: return generate(call, route.endpoint);
+      case Endpoint::messages:
+      case Endpoint::responses: return generate(call, route.endpoint);
+      case Endpoint::stored_response:
+        return answer(*call, stored_response(call->request, path, shelf_of(gate_.principal(call->request))));
+      case Endpoint::response_tokens:
+        return with_model(call, [this, call](const ModelRef& model) {
+          const ResponseShelf shelf = shelf_of(gate_.principal(call->request));
+          answer(*call, count_response_tokens(call->request.body, model->text, shelf));
+        });
       case Endpoint::count_tokens:
         return with_model(call, [call](const ModelRef& model) {
           answer(*call, count_message_tokens(call->request.body, model->text));
@@ -172,6 +183,8 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     }
   }
 
+  ResponseShelf shelf_of(const Principal& principal) const { return {responses_, principal.salt}; }
+
   static void answer(Call& call, Checked<std::string> body) {
     body.ok() ? call.send_json(std::move(body).value()) : call.send(body.error());
   }
@@ -183,7 +196,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     const std::string text = fmt::format(
         "Quern {} serves {}.\nAPI: /v1/models {} /tokenize /detokenize\nOperations: /health /metrics /version\n",
         options().version, options().model_names.front(),
-        chats                                    ? "/v1/chat/completions /v1/completions /v1/messages"
+        chats                                    ? "/v1/chat/completions /v1/completions /v1/responses /v1/messages"
         : options().output == OutputKind::pooled ? "/v1/embeddings /v1/score /v1/rerank"
                                                  : "/v1/score /v1/rerank");
     return {200, {{"Content-Type", "text/plain; charset=utf-8"}, {"Vary", "Accept"}}, text};
@@ -223,9 +236,10 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       if (model->options().output != OutputKind::tokens)
         return call->send(wrong_task(model->options(), call->request.target));
       const std::string& body = call->request.body;
-      auto parsed = endpoint == Endpoint::chat       ? parse_chat(body, model->text)
-                    : endpoint == Endpoint::messages ? parse_messages(body, model->text)
-                                                     : parse_completion(body, model->text);
+      auto parsed = endpoint == Endpoint::chat        ? parse_chat(body, model->text)
+                    : endpoint == Endpoint::messages  ? parse_messages(body, model->text)
+                    : endpoint == Endpoint::responses ? parse_responses(body, model->text, shelf_of(call->principal))
+                                                      : parse_completion(body, model->text);
       if (!parsed.ok()) return refuse(*call, *model, parsed.error());
       prepare(call, model, std::move(parsed).value());
     });
@@ -309,6 +323,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   const ModelRef model_;
   std::vector<RouteMetrics*> route_metrics_;
   RouteMetrics* unknown_route_ = nullptr;
+  std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>(kStoredBytes, kStoredResponses);
   Guarded<Sessions> sessions_;
   Channel<int> session_ended_;
   std::unique_ptr<TextPool> pool_;

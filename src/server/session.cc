@@ -140,7 +140,10 @@ bool Session::submit(int32_t index) {
              "This model's maximum context length is {} tokens. However, {} input tokens and their answer do not fit "
              "into the server's memory for contexts.",
              options.max_model_len, usage_.prompt_tokens),
-         "context_length_exceeded", generation_.chat ? "messages" : "prompt"});
+         "context_length_exceeded",
+         generation_.response ? "input"
+         : generation_.chat   ? "messages"
+                              : "prompt"});
   } else {
     model_->metrics.count(Refusal::draining);
     refuse(plain_error(503, "The server is shutting down."));

@@ -6,6 +6,7 @@
 
 #include "server/anthropic/message_wire.h"
 #include "server/openai/wire.h"
+#include "server/responses/response_wire.h"
 #include "server/session.h"
 
 namespace quern {
@@ -26,6 +27,7 @@ void WholeChoice::add(AnswerPiece piece) {
 
 std::unique_ptr<Wire> make_wire(const Generation& generation, const TextModel& model) {
   if (generation.protocol == Protocol::anthropic) return std::make_unique<MessageWire>(generation, random_hex());
+  if (generation.protocol == Protocol::responses) return std::make_unique<ResponseWire>(generation, model);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const OpenAiWire::Identity identity{(generation.chat ? "chatcmpl-" : "cmpl-") + random_hex(),
                                       "quern-" + model.options.version,

@@ -80,6 +80,8 @@ struct ReplyPlan {
   int64_t earlier_calls = 0;
 };
 
+struct ResponsePlan;
+
 struct Generation {
   Protocol protocol = Protocol::openai;
   bool chat = false;
@@ -91,6 +93,7 @@ struct Generation {
   std::string constraint_param;                // the field that says so
   std::shared_ptr<const Constraint> compiled;  // once it is
   ReplyPlan reply;
+  std::shared_ptr<const ResponsePlan> response;  // of that protocol
   std::vector<std::string> unknown_fields;
   std::string request_id;  // from the body; "" when it says none
 
