@@ -4,7 +4,7 @@ include(cmake/isa.cmake)
 enable_testing()
 include(GoogleTest)
 
-set(layers base text tensor formats ops backend checkpoint model cache engine net server)
+set(layers base text tensor formats ops backend checkpoint model cache engine net hub server)
 # apps is where parts meet: all its files but main.cc can be linked into tests too.
 set(base_needs "")
 set(text_needs base)
@@ -17,10 +17,12 @@ set(model_needs base tensor formats ops)
 set(cache_needs base)
 set(engine_needs base tensor formats ops model cache)
 set(net_needs base)
+set(hub_needs base net)
 set(server_needs base text net engine tensor formats ops model cache)
 
 set(text_libraries xgrammar -l:libpcre2-8.a -l:libutf8proc.a)
 set(net_libraries OpenSSL::SSL OpenSSL::Crypto)
+set(hub_libraries OpenSSL::SSL OpenSSL::Crypto)
 set(server_libraries OpenSSL::SSL OpenSSL::Crypto)
 
 foreach(layer ${layers} apps)

@@ -183,6 +183,7 @@ Result<LoadTarget> make_target(const LoadOptions& options) {
     ASSIGN_OR_RETURN(const HttpUrl url, parse_url(options.url));
     target.host = url.host;
     target.port = url.port;
+    target.tls = url.tls;
     target.prefix = url.path.ends_with("/v1") ? url.path.substr(0, url.path.size() - 3) : url.path;
   }
   target.endpoint = options.backend == "openai-chat" ? "/v1/chat/completions" : "/v1/completions";
@@ -249,14 +250,14 @@ Attempt probe(HttpClient& client, const LoadTarget& target, LoadPrompt prompt) {
 
 /// Asks for the model's name and for one answer until both succeed or the time is over.
 Status wait_until_ready(const LoadOptions& options, LoadTarget& target, const LoadPrompt& prompt) {
-  HttpClient client(target.host, target.port);
+  HttpClient client(target.server());
   const int64_t start_us = now_us();
   for (bool said = false;;) {
     Attempt attempt = find_model(client, target, options.model);
     if (attempt.failure.empty() && options.ready_timeout_s > 0) attempt = probe(client, target, prompt);
     if (attempt.failure.empty()) return {};
     if (!attempt.again || seconds_since(start_us) >= options.ready_timeout_s) {
-      return Error{fmt::format("http://{}:{}{}: {}", target.host, target.port, target.prefix, attempt.failure)};
+      return Error{fmt::format("{}{}: {}", target.server().origin(), target.prefix, attempt.failure)};
     }
     if (!said && !options.quiet) {
       fmt::print(stderr, "waiting up to {} s for the server: {}\n", options.ready_timeout_s, attempt.failure);
@@ -273,7 +274,7 @@ struct TtftTotals {
 
 /// The server's own times to first token so far, when its /metrics has them under vLLM's names.
 std::optional<TtftTotals> server_ttft(const LoadTarget& target) {
-  HttpClient client(target.host, target.port);
+  HttpClient client(target.server());
   const auto answer = client.send(target.get("/metrics"), 5s);
   if (!answer.ok() || answer->status != 200) return std::nullopt;
   constexpr std::string_view name = "vllm:time_to_first_token_seconds_";

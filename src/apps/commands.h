@@ -14,13 +14,23 @@ struct Command {
 
 std::span<const Command> commands();
 
+/// The command of that name or alias; nullptr when there is none.
+const Command* find_command(std::string_view name);
+
 int bench_command(std::span<char* const> arguments);
 int describe_command(std::span<char* const> arguments);
+int doctor_command(std::span<char* const> arguments);
 int embed_command(std::span<char* const> arguments);
+int list_command(std::span<char* const> arguments);
 int perplexity_command(std::span<char* const> arguments);
+int ps_command(std::span<char* const> arguments);
+int pull_command(std::span<char* const> arguments);
 int replay_command(std::span<char* const> arguments);
+int rm_command(std::span<char* const> arguments);
 int run_command(std::span<char* const> arguments);
 int serve_command(std::span<char* const> arguments);
+int show_command(std::span<char* const> arguments);
+int stop_command(std::span<char* const> arguments);
 int tokenize_command(std::span<char* const> arguments);
 
 /// Prints "quern: MESSAGE" to standard error and returns 1.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <set>
 
+#include "apps/hub/resolve.h"
 #include "apps/loader_text.h"
 #include "apps/plan_log_file.h"
 #include "apps/progress.h"
@@ -274,7 +275,8 @@ EngineOptions engine_options(const InstanceOptions& options, const DecoderSpec& 
 }  // namespace
 
 void add_instance_flags(Flags& flags, InstanceOptions& o) {
-  flags.add("--model", "PATH", "a .gguf file, or a folder with safetensors", &o.model);
+  flags.add("--model", "PATH", "a .gguf file, a folder with safetensors, or ORG/NAME of a hub", &o.model);
+  flags.add("--revision", "NAME", "a branch, a tag or a commit of a hub's model", &o.revision);
   flags.add("--tokenizer", "PATH", "another tokenizer.json, folder or .gguf", &o.tokenizer);
   flags.add("--chat-template", "FILE", "another chat template: a file, or its text", &o.chat_template);
   flags.add("--hf-overrides", "JSON", "laid over config.json", &o.hf_overrides);
@@ -320,19 +322,6 @@ std::string describe(const MemoryPlan& plan) {
          line("executor", plan.executor, "activations, logits, step inputs, page tables") +
          line("total", plan.total(), fmt::format("context {} tokens", plan.max_model_len)) +
          line("free now", plan.free, "");
-}
-
-Result<std::string> default_model_path() {
-  const char* models = std::getenv("QUERN_MODELS");
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  const std::string folder = models != nullptr  ? std::string(models)
-                             : cache != nullptr ? std::string(cache) + "/quern/models"
-                                                : std::string(home != nullptr ? home : "") + "/.cache/quern/models";
-  const std::string path = folder + "/SmolLM2-135M-Instruct.Q4_1.gguf";
-  if (file_exists(path)) return path;
-  return Error{
-      fmt::format("the built-in default model is not in {}; fetch it with tools/fetch_model, or name a model", folder)};
 }
 
 namespace {
@@ -384,11 +373,9 @@ void see_whole_sequences(const InstanceOptions& asked, const ModelPlan& plan, In
 Result<OpenedModel> open_model(const InstanceOptions& options) {
   TRY(check_options(options));
   OpenedModel opened;
-  std::string path = options.model;
-  if (path.empty()) {
-    ASSIGN_OR_RETURN(path, default_model_path());
-  }
-  ASSIGN_OR_RETURN(opened.checkpoint, open_checkpoint(path, options.load_format));
+  ASSIGN_OR_RETURN(FoundModel found, find_model(options.model, options.revision, options.quiet));
+  ASSIGN_OR_RETURN(opened.checkpoint, open_checkpoint(found.path, options.load_format));
+  opened.name = std::move(found.name);
   ASSIGN_OR_RETURN(const Json overrides, parse_overrides(options.hf_overrides));
   ASSIGN_OR_RETURN(opened.device, open_device(options));
   const DeviceKind kind = opened.device->kind();
@@ -422,6 +409,7 @@ Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options) 
   auto instance = std::make_unique<Instance>();
   instance->memory = opened.memory;
   instance->options = opened.options;
+  instance->name = opened.name;
   instance->checkpoint = std::move(opened.checkpoint);
   instance->device = std::move(opened.device);
   if (!instance->checkpoint->invented() || !options.tokenizer.empty()) {

@@ -23,6 +23,7 @@ namespace quern {
 /// The flags that say what is loaded and how; `run`, `serve`, `bench` and `replay` share them.
 struct InstanceOptions {
   std::string model;                       // empty: the built-in default
+  std::string revision;                    // of a hub's model; empty: main
   std::string tokenizer;                   // path of another tokenizer.json or .gguf
   std::string chat_template;               // a file, or the template itself
   std::string hf_overrides;                // JSON object laid over config.json
@@ -81,6 +82,7 @@ struct GenerationConfig {
 /// What is known before any weight is read.
 struct OpenedModel {
   InstanceOptions options;  // with nothing left to choose
+  std::string name;         // what clients may call the model
   std::unique_ptr<Checkpoint> checkpoint;
   std::optional<ModelPlan> plan;
   std::unique_ptr<Device> device;
@@ -90,6 +92,7 @@ Result<OpenedModel> open_model(const InstanceOptions& options);
 
 struct Instance {
   InstanceOptions options;  // with nothing left to choose
+  std::string name;         // what clients may call the model
   std::unique_ptr<Checkpoint> checkpoint;
   MemoryPlan memory;
   std::shared_ptr<const Tokenizer> tokenizer;  // null for random weights without --tokenizer
@@ -111,8 +114,5 @@ Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options);
 Result<std::unique_ptr<Executor>> make_executor(Instance& instance);
 /// A model that answers.
 Result<std::unique_ptr<Instance>> make_instance(const InstanceOptions& options);
-
-/// Path of the built-in default model, or how to get it.
-Result<std::string> default_model_path();
 
 }  // namespace quern

@@ -17,15 +17,9 @@ void print_help() {
   for (const Command& command : commands()) fmt::print("  {:12}{}\n", command.name, command.summary);
   fmt::print(
       "  {:12}{}\n\nquern help COMMAND shows its flags and an example. Without a model, the built-in default is used:\n"
-      "SmolLM2-135M-Instruct, which `make run` or tools/fetch_model brings.\n",
+      "SmolLM2-135M-Instruct, which `make run` or tools/fetch_model brings. A model is a .gguf file, a folder with\n"
+      "safetensors, or ORG/NAME[:QUANTIZATION] of a hub, which is pulled when it is not here.\n",
       "help", "this text, or the help of a command");
-}
-
-const Command* find_command(std::string_view name) {
-  for (const Command& command : commands()) {
-    if (command.name == name) return &command;
-  }
-  return nullptr;
 }
 
 int unknown_command(std::string_view name) {

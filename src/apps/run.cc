@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "apps/commands.h"
+#include "apps/hub/resolve.h"
 #include "apps/instance.h"
 #include "apps/interrupt.h"
 #include "apps/pending.h"
@@ -242,8 +243,8 @@ Result<RunOptions> parse(std::span<char* const> arguments, bool* help) {
   TRY(flags.parse(arguments));
   *help = flags.help_wanted();
   if (*help) fmt::print("{}", flags.help());
-  // One word that is no model's path is a prompt for the default model.
-  if (!words.empty() && (words.size() > 1 || file_exists(words[0]) || words[0].ends_with(".gguf"))) {
+  // One word that is no model is a prompt for the default model.
+  if (!words.empty() && (words.size() > 1 || names_model(words[0]))) {
     options.instance.model = words[0];
     words.erase(words.begin());
   }

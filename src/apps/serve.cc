@@ -58,6 +58,10 @@ void add_server_flags(Flags& flags, ServeOptions& o) {
   flags.add("--port", "N", "0 takes any free one", &o.server.http.port);
   flags.add("--served-model-name", "NAME", "what clients call the model; may be repeated", &o.server.model_names);
   flags.add("--api-key", "KEY", "clients must send it; may be repeated (or $QUERN_API_KEY)", &o.server.api_keys);
+  flags.add("--ssl-certfile", "FILE", "serve HTTPS with this certificate chain (PEM)", &o.server.http.tls.certificates);
+  flags.add("--ssl-keyfile", "FILE", "its private key (default: in the same file)", &o.server.http.tls.key);
+  flags.add("--ssl-ca-certs", "FILE", "clients must show a certificate that one of these has signed",
+            &o.server.http.tls.client_authorities);
   flags.add("--metrics-auth", "/metrics asks for the key too", &o.server.metrics_auth);
   flags.add("--strict-params", "refuse fields that are not known", &o.server.strict_params);
   flags.add("--webui", "a page for people at / (default; --no-webui turns it off)", &o.server.web_page);
@@ -120,13 +124,6 @@ SamplingParams sampling_defaults(const Json& values) {
   return sampling;
 }
 
-std::string name_of(const std::string& path) {
-  std::string name = path;
-  while (name.size() > 1 && name.back() == '/') name.pop_back();
-  name = name.substr(name.find_last_of('/') + 1);
-  return name.ends_with(".gguf") ? name.substr(0, name.size() - 5) : name;
-}
-
 void complete_pooling(ServerOptions& options, const Instance& instance) {
   const Task& task = instance.task();
   options.output = task.output;
@@ -144,7 +141,7 @@ void complete_pooling(ServerOptions& options, const Instance& instance) {
 
 void complete(ServerOptions& options, const Instance& instance) {
   complete_pooling(options, instance);
-  if (options.model_names.empty()) options.model_names.push_back(name_of(instance.checkpoint->path()));
+  if (options.model_names.empty()) options.model_names.push_back(instance.name);
   options.model_root = instance.checkpoint->path();
   options.version = quern_version;
   options.max_model_len = instance.memory.max_model_len;
@@ -180,7 +177,9 @@ void print_ready(const Instance& instance, const ServeOptions& options, int port
   fmt::print("task: {}\n\n", task_name(instance.task().output));
   fmt::print("{}\n", describe(instance.memory));
   if (options.server.reply_format.dialect() != nullptr) fmt::print("{}\n", options.server.reply_format.description());
-  fmt::print("ready after {:.2f} s at http://{}:{}\n\n", instance.load_seconds, shown, port);
+  const TlsFiles& tls = options.server.http.tls;
+  const std::string_view scheme = tls.certificates.empty() ? "http" : "https";
+  fmt::print("ready after {:.2f} s at {}://{}:{}\n\n", instance.load_seconds, scheme, shown, port);
   struct Sample {
     const char* path;
     const char* body;
@@ -190,8 +189,8 @@ void print_ready(const Instance& instance, const ServeOptions& options, int port
       {"embeddings", "\"input\": [\"Hello world\", \"Guten Tag\"]"},
       {"rerank", "\"query\": \"What is a panda?\", \"documents\": [\"It is a bear.\", \"It is a car.\"]"}};
   const Sample& sample = samples[static_cast<size_t>(instance.task().output)];
-  fmt::print("  curl http://{}:{}/v1/{} -H 'Content-Type: application/json' \\\n    -d '{{\"model\": \"{}\", {}}}'\n\n",
-             shown, port, sample.path, name, sample.body);
+  fmt::print("  curl {}://{}:{}/v1/{} -H 'Content-Type: application/json' \\\n    -d '{{\"model\": \"{}\", {}}}'\n\n",
+             scheme, shown, port, sample.path, name, sample.body);
   if (shown != host && options.server.api_keys.empty())
     fmt::print("anybody who reaches this port may use it: set --api-key\n");
   std::fflush(stdout);
@@ -228,6 +227,9 @@ Result<ServeOptions> parse(std::span<char* const> arguments, bool* help) {
   TRY(apply_log_format(options.log_format));
   if (options.server.http.port < 0 || options.server.http.port > 65535)
     return Error{"--port must be between 0 and 65535"};
+  const TlsFiles& tls = options.server.http.tls;
+  if (tls.certificates.empty() && !(tls.key + tls.client_authorities).empty())
+    return Error{"--ssl-keyfile and --ssl-ca-certs need --ssl-certfile"};
   if (options.server.max_logprobs < 0 || options.server.max_logprobs > max_top_logprobs)
     return Error{fmt::format("--max-logprobs must be between 0 and {}", max_top_logprobs)};
   if (const char* key = std::getenv("QUERN_API_KEY"); key != nullptr && *key != 0)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "apps/commands.h"
+#include "apps/hub/resolve.h"
 #include "apps/instance.h"
 #include "apps/loader_text.h"
 #include "base/clock.h"
@@ -45,7 +46,9 @@ int tokenize_command(std::span<char* const> arguments) {
     return 0;
   }
   if (model.empty()) return fail("name a model: quern tokenize MODEL [TEXT]");
-  auto checkpoint = Checkpoint::open(model);
+  const auto found = find_model(model, "", false);
+  if (!found.ok()) return fail(found.error().message);
+  auto checkpoint = Checkpoint::open(found->path);
   if (!checkpoint.ok()) return fail(checkpoint.error().message);
   auto tokenizer = load_tokenizer(**checkpoint, tokenizer_path);
   if (!tokenizer.ok()) return fail(tokenizer.error().message);

@@ -1,5 +1,6 @@
 #include "checkpoint/gguf.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <fmt/format.h>
@@ -81,6 +82,13 @@ Status Gguf::add_tensors(Gguf&& part) {
   by_name_.clear();  // names may have moved
   for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
   return {};
+}
+
+std::vector<std::string_view> Gguf::keys() const {
+  std::vector<std::string_view> all;
+  for (const auto& [key, value] : values_) all.push_back(key);
+  std::sort(all.begin(), all.end());
+  return all;
 }
 
 const StoredTensor* Gguf::find_tensor(std::string_view name) const {

@@ -45,6 +45,8 @@ class Gguf {
   /// Takes over the tensors of another part of the same model; refuses names that are there already.
   Status add_tensors(Gguf&& part);
 
+  /// Of the metadata, sorted.
+  std::vector<std::string_view> keys() const;
   bool has(std::string_view key) const { return values_.contains(key); }
   /// Values by type: nothing when the key is absent, an error that names the key when its type is another one.
   /// `integer` takes every integer type, `number` every number that is finite.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/hub/resolve.h"
 #include "apps/instance.h"
 #include "apps/loader.h"
 #include "model/testing.h"

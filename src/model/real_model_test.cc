@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/hub/resolve.h"
 #include "apps/instance.h"
 #include "apps/loader.h"
 #include "model/testing.h"

@@ -89,12 +89,12 @@ void Shard::drop_idle() {
 Connection::Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShared> shared, asio::ip::tcp::socket socket)
     : shard_(std::move(shard)),
       shared_(std::move(shared)),
-      socket_(std::move(socket)),
+      stream_(std::move(socket)),
       deadline_timer_(shard_->io, Clock::time_point::max()),
       wake_(shard_->io) {
   Failure ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  const auto endpoint = socket_.remote_endpoint(ignored);
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  const auto endpoint = stream_.socket().remote_endpoint(ignored);
   if (!ignored) peer_ = endpoint.address().to_string();
 }
 
@@ -117,8 +117,7 @@ void Connection::start() {
 void Connection::drop() {
   if (!open_) return;
   open_ = false;
-  Failure ignored;
-  socket_.close(ignored);
+  stream_.close();
   deadline_timer_.cancel();
   wake_.cancel();
   if (exchange_) exchange_->lost();
@@ -145,8 +144,16 @@ void Connection::set_deadline(Clock::time_point time) {
 
 asio::awaitable<void> Connection::serve() {
   const auto self = shared_from_this();
+  if (shared_->tls && !co_await shake_hands()) co_return;
   while (open_ && co_await serve_one()) {
   }
+}
+
+asio::awaitable<bool> Connection::shake_hands() {
+  set_deadline(shared_->options.header_timeout);
+  const Failure failure = co_await stream_.accept(shared_->tls);
+  if (failure) log_debug("no encrypted connection with {}: {}", peer_, failure.message());
+  co_return !failure && open_;
 }
 
 /// One request and its answer; false when the connection is not to be used again.
@@ -181,12 +188,12 @@ asio::awaitable<bool> Connection::serve_one() {
 asio::awaitable<bool> Connection::read_head(Parser& parser) {
   if (inbox_.size() == 0) {
     set_deadline(shared_->options.idle_timeout);
-    const auto [failure, size] = co_await socket_.async_read_some(inbox_.prepare(kReadBytes), kTuple);
+    const auto [failure, size] = co_await stream_.async_read_some(inbox_.prepare(kReadBytes), kTuple);
     if (failure) co_return false;
     inbox_.commit(size);
   }
   set_deadline(shared_->options.header_timeout);
-  const auto [failure, size] = co_await http::async_read_header(socket_, inbox_, parser, kTuple);
+  const auto [failure, size] = co_await http::async_read_header(stream_, inbox_, parser, kTuple);
   if (!failure) co_return true;
   const int status = open_ ? status_of(failure) : 0;
   if (status == 0) co_return false;
@@ -206,7 +213,7 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
   }
   while (!parser.is_done()) {
     set_deadline(std::min<Clock::time_point>(Clock::now() + shared_->options.body_timeout, latest));
-    const auto [failure, size] = co_await http::async_read_some(socket_, inbox_, parser, kTuple);
+    const auto [failure, size] = co_await http::async_read_some(stream_, inbox_, parser, kTuple);
     if (!failure) continue;
     const int status = open_ ? status_of(failure) : 0;
     if (status == 0) co_return false;
@@ -269,7 +276,7 @@ asio::awaitable<bool> Connection::write_all(std::string text) {
   while (done < text.size()) {
     set_deadline(shared_->options.write_timeout);
     const auto [failure, size] =
-        co_await socket_.async_write_some(asio::buffer(text.data() + done, text.size() - done), kTuple);
+        co_await stream_.async_write_some(asio::buffer(text.data() + done, text.size() - done), kTuple);
     if (failure) co_return false;
     done += size;
   }
@@ -281,7 +288,7 @@ asio::awaitable<bool> Connection::write_all(std::string text) {
 asio::awaitable<void> Connection::watch_client() {
   const auto self = shared_from_this();
   while (watching_ && open_ && inbox_.size() < static_cast<size_t>(shared_->options.max_header_bytes)) {
-    const auto [failure, size] = co_await socket_.async_read_some(inbox_.prepare(kReadBytes), kTuple);
+    const auto [failure, size] = co_await stream_.async_read_some(inbox_.prepare(kReadBytes), kTuple);
     inbox_.commit(size);
     if (failure == asio::error::operation_aborted) break;
     if (failure) drop();
@@ -293,7 +300,9 @@ asio::awaitable<void> Connection::watch_client() {
 asio::awaitable<void> Connection::stop_watching() {
   watching_ = false;
   Failure ignored;
-  if (watcher_runs_ && open_) socket_.cancel(ignored);
+  if (watcher_runs_ && open_) stream_.socket().cancel(ignored);
+  // A reader of half an encrypted record may begin to wait for the other half just after the call.
+  if (watcher_runs_ && open_ && stream_.encrypted()) set_deadline(shared_->options.body_timeout);
   while (watcher_runs_) {
     wake_.expires_at(Clock::time_point::max());
     co_await wake_.async_wait(kTuple);
@@ -302,12 +311,11 @@ asio::awaitable<void> Connection::stop_watching() {
 
 /// Lets the client read the answer before the connection goes: closing with unread input would reset it.
 asio::awaitable<void> Connection::linger() {
-  Failure ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   set_deadline(kLingerTime);
+  co_await stream_.finish();
   for (bool more = true; more && open_;) {
     inbox_.clear();
-    const auto [failure, size] = co_await socket_.async_read_some(inbox_.prepare(kReadBytes), kTuple);
+    const auto [failure, size] = co_await stream_.socket().async_read_some(inbox_.prepare(kReadBytes), kTuple);
     more = !failure;
   }
 }

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "net/http_server.h"
+#include "net/stream.h"
 
 namespace quern {
 
@@ -30,6 +31,7 @@ class Connection;
 struct ServerShared {
   HttpServerOptions options;
   HttpServer::Handler handler;
+  std::shared_ptr<Tls> tls;  // none: plain HTTP
   std::atomic<int> connections = 0;
   std::atomic<int64_t> bodies_bytes = 0;
   std::atomic<bool> finishing = false;  // connections end with their present answer
@@ -84,6 +86,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   using Clock = std::chrono::steady_clock;
 
   boost::asio::awaitable<void> serve();
+  boost::asio::awaitable<bool> shake_hands();
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<bool> read_head(Parser& parser);
   boost::asio::awaitable<bool> read_body(Parser& parser);
@@ -102,7 +105,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<Shard> shard_;
   std::shared_ptr<ServerShared> shared_;
-  boost::asio::ip::tcp::socket socket_;
+  Stream stream_;
   boost::asio::steady_timer deadline_timer_;  // fires at or before the deadline
   Clock::time_point deadline_ = Clock::time_point::max();
   boost::asio::steady_timer wake_;

@@ -1,7 +1,6 @@
 #include "net/http_client.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -19,8 +18,12 @@
 #include <boost/beast/http/read.hpp>
 #include <charconv>
 #include <fmt/format.h>
-#include <limits>
+#include <openssl/x509_vfy.h>
 #include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "net/stream.h"
 
 namespace quern {
 namespace {
@@ -42,11 +45,15 @@ std::string lower(std::string_view text) {
 }  // namespace
 
 Result<HttpUrl> parse_url(std::string_view url) {
-  constexpr std::string_view scheme = "http://";
-  if (!url.starts_with(scheme)) return Error{fmt::format("{}: a URL must start with http://", url)};
-  std::string_view rest = url.substr(scheme.size());
   HttpUrl out;
-  const size_t slash = rest.find('/');
+  out.tls = url.starts_with("https://");
+  if (!out.tls && !url.starts_with("http://"))
+    return Error{fmt::format("{}: a URL must start with http:// or https://", url)};
+  if (std::any_of(url.begin(), url.end(), [](char c) { return c <= ' ' || c == 127; }))
+    return Error{"a URL has no spaces and no control characters"};
+  if (out.tls) out.port = 443;
+  std::string_view rest = url.substr(url.find("//") + 2);
+  const size_t slash = std::min(rest.find('/'), rest.find('?'));
   if (slash != std::string_view::npos) out.path = rest.substr(slash);
   while (out.path.ends_with('/')) out.path.pop_back();
   rest = rest.substr(0, slash);
@@ -61,8 +68,14 @@ Result<HttpUrl> parse_url(std::string_view url) {
   }
   if (rest.starts_with('[') && rest.ends_with(']')) rest = rest.substr(1, rest.size() - 2);
   if (rest.empty()) return Error{fmt::format("{}: the URL names no host", url)};
+  if (rest.find('@') != std::string_view::npos) return Error{"a URL with a user name is not taken"};
   out.host = rest;
   return out;
+}
+
+std::string HttpUrl::origin() const {
+  const bool six = host.find(':') != std::string::npos;
+  return fmt::format("{}://{}{}{}:{}", tls ? "https" : "http", six ? "[" : "", host, six ? "]" : "", port);
 }
 
 struct HttpClient::State {
@@ -70,21 +83,42 @@ struct HttpClient::State {
 
   std::string host;
   int port = 0;
+  bool tls = false;
   asio::io_context io{1};
-  tcp::socket socket{io};
+  std::optional<Stream> stream;  // while there is a connection
+  int64_t heard_us = 0;          // when the last byte came
   boost::beast::flat_buffer inbox;
   bool answered = false;  // the header of an answer has come
   bool late = false;      // time is up
   std::atomic<bool> cancelled{false};
 
+  /// The stream itself goes when nothing uses it any more.
   void close() {
-    Failure ignored;
-    socket.close(ignored);
+    if (stream) stream->close();
     inbox.clear();
+  }
+  bool open() { return stream && stream->socket().is_open(); }
+
+  /// Lets the call run until it ends or its time is up, and says which time that was.
+  std::chrono::milliseconds wait(const HttpReading& reading) {
+    using std::chrono::milliseconds;
+    const int64_t start_us = now_us();
+    while (!io.stopped()) {
+      milliseconds left = reading.timeout - milliseconds((now_us() - start_us) / 1000);
+      if (left.count() <= 0) return reading.timeout;
+      if (reading.quiet.count() > 0) {
+        const milliseconds quiet_left = reading.quiet - milliseconds((now_us() - heard_us) / 1000);
+        if (quiet_left.count() <= 0) return reading.quiet;
+        left = std::min(left, quiet_left);
+      }
+      io.run_for(left);
+    }
+    return reading.timeout;
   }
 
   asio::awaitable<Status> connect() {
-    if (socket.is_open()) co_return Status();
+    if (open()) co_return Status();
+    inbox.clear();
     Failure no_number;
     const auto address = asio::ip::make_address(host, no_number);
     tcp::resolver::results_type endpoints;
@@ -96,72 +130,96 @@ struct HttpClient::State {
     } else {
       endpoints = tcp::resolver::results_type::create(tcp::endpoint(address, static_cast<uint16_t>(port)), host, "");
     }
-    const auto [failure, endpoint] = co_await asio::async_connect(socket, endpoints, kTuple);
+    stream.emplace(tcp::socket(io));
+    const auto [failure, endpoint] = co_await asio::async_connect(stream->socket(), endpoints, kTuple);
     if (failure) co_return Error{fmt::format("cannot connect to {}:{}: {}", host, port, failure.message())};
     if (cancelled) co_return Error{"the call was cancelled"};
     Failure ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
+    stream->socket().set_option(tcp::no_delay(true), ignored);
+    if (tls) co_return co_await encrypt();
     co_return Status();
+  }
+
+  asio::awaitable<Status> encrypt() {
+    const auto ours = tls_for_client();
+    if (!ours.ok()) co_return ours.error();
+    const Failure failure = co_await stream->connect(*ours, host);
+    if (!failure) co_return Status();
+    const long verdict = stream->verdict();
+    if (verdict == X509_V_OK)
+      co_return Error{fmt::format("no encrypted connection with {}:{}: {}", host, port, failure.message())};
+    co_return Error{
+        fmt::format("{}:{} shows a certificate that is not trusted ({}); if it should be, name a file with its "
+                    "authority in $SSL_CERT_FILE",
+                    host, port, X509_verify_cert_error_string(verdict))};
   }
 
   std::string head_of(const HttpRequest& request) const {
     std::string out = fmt::format("{} {} HTTP/1.1\r\n", request.method, request.target);
-    if (request.header("host").empty()) out += fmt::format("host: {}:{}\r\n", host, port);
+    const bool usual = port == (tls ? 443 : 80);
+    if (request.header("host").empty())
+      out += usual ? fmt::format("host: {}\r\n", host) : fmt::format("host: {}:{}\r\n", host, port);
     for (const auto& [name, value] : request.headers) out += fmt::format("{}: {}\r\n", name, value);
     if (!request.body.empty() || request.method == "POST")
       out += fmt::format("Content-Length: {}\r\n", request.body.size());
     return out + "\r\n";
   }
 
-  asio::awaitable<Result<HttpResponse>> exchange(const HttpRequest& request, const OnPiece& on_piece) {
+  asio::awaitable<Result<HttpResponse>> exchange(const HttpRequest& request, const HttpReading& reading) {
     const Status connected = co_await connect();
     if (!connected.ok()) co_return connected.error();
     const std::string text = head_of(request) + request.body;
-    const auto [unsent, sent] = co_await asio::async_write(socket, asio::buffer(text), kTuple);
+    const auto [unsent, sent] = co_await asio::async_write(*stream, asio::buffer(text), kTuple);
     if (unsent) co_return Error{fmt::format("cannot send to {}:{}: {}", host, port, unsent.message())};
 
     Parser parser;
     parser.body_limit(std::numeric_limits<uint64_t>::max());
     if (request.method == "HEAD") parser.skip(true);
-    const auto [failure, size] = co_await http::async_read_header(socket, inbox, parser, kTuple);
+    const auto [failure, size] = co_await http::async_read_header(*stream, inbox, parser, kTuple);
     if (failure) co_return Error{fmt::format("no answer from {}:{}: {}", host, port, failure.message())};
     answered = true;
+    heard_us = now_us();
     HttpResponse response{static_cast<int>(parser.get().result_int()), {}, ""};
     for (const auto& field : parser.get()) {
       response.headers.emplace_back(lower(std::string_view(field.name_string())), std::string(field.value()));
     }
-    const bool streamed = on_piece && response.status / 100 == 2;
-    const Status read = co_await read_body(parser, streamed ? &on_piece : nullptr, response.body);
+    if (reading.on_head && !reading.on_head(response)) co_return Error{"the answer was not wanted"};
+    const Status read = co_await read_body(parser, reading, response);
     if (!read.ok()) co_return read.error();
     if (!parser.get().keep_alive()) close();
     co_return response;
   }
 
   /// A kept connection may have been closed by the server meanwhile: then once more on a new one.
-  asio::awaitable<void> run(const HttpRequest& request, const OnPiece& on_piece,
+  asio::awaitable<void> run(const HttpRequest& request, const HttpReading& reading,
                             std::optional<Result<HttpResponse>>& out) {
-    const bool kept = socket.is_open();
+    const bool kept = open();
     answered = late = false;
-    out.emplace(co_await exchange(request, on_piece));
+    out.emplace(co_await exchange(request, reading));
     if (out->ok() || !kept || answered || late || cancelled) co_return;
     close();
-    out.emplace(co_await exchange(request, on_piece));
+    out.emplace(co_await exchange(request, reading));
   }
 
-  asio::awaitable<Status> read_body(Parser& parser, const OnPiece* on_piece, std::string& body) {
-    std::array<char, 16384> piece{};
+  asio::awaitable<Status> read_body(Parser& parser, const HttpReading& reading, HttpResponse& response) {
+    const bool streamed = reading.on_piece && response.status / 100 == 2;
+    std::vector<char> piece(streamed ? 256 << 10 : 16 << 10);
     while (!parser.is_done()) {
       parser.get().body().data = piece.data();
       parser.get().body().size = piece.size();
-      const auto [failure, size] = co_await http::async_read_some(socket, inbox, parser, kTuple);
+      const auto [failure, size] = co_await http::async_read_some(*stream, inbox, parser, kTuple);
       if (failure && failure != http::error::need_buffer) {
         co_return Error{fmt::format("the answer of {}:{} broke off: {}", host, port, failure.message())};
       }
+      heard_us = now_us();
       const std::string_view got(piece.data(), piece.size() - parser.get().body().size);
-      if (on_piece == nullptr) {
-        body += got;
-      } else if (!got.empty() && !(*on_piece)(got)) {
-        co_return Error{"the answer was not wanted to its end"};
+      if (streamed) {
+        if (!got.empty() && !reading.on_piece(got)) co_return Error{"the answer was not wanted to its end"};
+        continue;
+      }
+      response.body += got;
+      if (static_cast<int64_t>(response.body.size()) > reading.max_body_bytes) {
+        co_return Error{fmt::format("the answer of {}:{} is larger than {} bytes", host, port, reading.max_body_bytes)};
       }
     }
     co_return Status();
@@ -175,18 +233,29 @@ HttpClient::HttpClient(std::string host, int port) : state_(std::make_unique<Sta
 
 HttpClient::~HttpClient() = default;
 
+HttpClient::HttpClient(const HttpUrl& url) : HttpClient(url.host, url.port) { state_->tls = url.tls; }
+
 Result<HttpResponse> HttpClient::send(const HttpRequest& request, std::chrono::milliseconds timeout,
                                       const OnPiece& on_piece) {
-  if (state_->cancelled) return Error{"the call was cancelled"};
+  HttpReading reading;
+  reading.timeout = timeout;
+  reading.on_piece = on_piece;
+  return send(request, reading);
+}
+
+Result<HttpResponse> HttpClient::send(const HttpRequest& request, const HttpReading& reading) {
+  State& state = *state_;
+  if (state.cancelled) return Error{"the call was cancelled"};
   std::optional<Result<HttpResponse>> result;
-  state_->io.restart();
-  asio::co_spawn(state_->io, state_->run(request, on_piece, result), asio::detached);
-  state_->io.run_for(timeout);
-  if (!state_->io.stopped()) {
-    state_->late = true;
+  state.io.restart();
+  state.heard_us = now_us();
+  asio::co_spawn(state.io, state.run(request, reading, result), asio::detached);
+  const auto waited = state.wait(reading);
+  if (!state.io.stopped()) {
+    state.late = true;
     close();
-    state_->io.run();
-    result = Error{fmt::format("no answer from {}:{} within {} ms", state_->host, state_->port, timeout.count())};
+    state.io.run();
+    result = Error{fmt::format("no answer from {}:{} within {} ms", state.host, state.port, waited.count())};
   }
   if (!result->ok()) close();
   return std::move(*result);

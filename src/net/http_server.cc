@@ -68,7 +68,7 @@ struct HttpServer::State {
         shared->connections.fetch_sub(1);
         Failure ignored;
         socket.non_blocking(true, ignored);
-        socket.write_some(asio::buffer(kFull), ignored);
+        if (!shared->tls) socket.write_some(asio::buffer(kFull), ignored);
         continue;
       }
       const bool posted = shard->post([shard, shared = shared, moved = std::move(socket)]() mutable {
@@ -86,6 +86,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
   for (int i = 0; i < std::max(1, options.shards); ++i) state->shards.push_back(std::make_shared<Shard>());
   if (!options.refusal)
     options.refusal = [](int status, std::string_view text) { return HttpResponse{status, {}, std::string(text)}; };
+  if (!options.tls.certificates.empty()) {
+    ASSIGN_OR_RETURN(state->shared->tls, tls_for_server(options.tls));
+  }
   state->shared->options = std::move(options);
   state->shared->handler = std::move(handler);
 

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "net/http.h"
+#include "net/tls.h"
 
 namespace quern {
 
@@ -42,6 +43,7 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;    // 0: any free one
   int shards = 1;  // event loops, a thread each
+  TlsFiles tls;    // with certificates: HTTPS, and nothing else
   int max_connections = 4096;
   int64_t max_header_bytes = 32 << 10;
   int64_t max_body_bytes = 16 << 20;

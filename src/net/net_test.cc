@@ -518,7 +518,10 @@ TEST(HttpClient, ParsesUrls) {
   EXPECT_EQ(parse_url("http://a.b:81/v1/").value().path, "/v1");
   EXPECT_EQ(parse_url("http://[::1]:81").value().host, "::1");
   EXPECT_EQ(parse_url("http://a").value().port, 80);
-  EXPECT_FALSE(parse_url("https://a").ok());
+  EXPECT_EQ(parse_url("https://a").value().port, 443);
+  EXPECT_EQ(parse_url("https://a?b=/c").value().path, "?b=/c");
+  EXPECT_FALSE(parse_url("https://me@a").ok());
+  EXPECT_FALSE(parse_url("ftp://a").ok());
   EXPECT_FALSE(parse_url("http://a:x").ok());
   EXPECT_FALSE(parse_url("http://").ok());
 }

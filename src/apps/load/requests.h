@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "net/http.h"
+#include "net/http_client.h"
 
 namespace quern {
 
@@ -48,8 +48,11 @@ std::vector<double> arrival_times(const ArrivalOptions& options, int count, uint
 
 /// Where requests go, and what all of them have in common.
 struct LoadTarget {
+  HttpUrl server() const { return {host, port, "", tls}; }
+
   std::string host;
   int port = 80;
+  bool tls = false;
   std::string prefix;  // of all paths of this server; usually empty
   std::string endpoint = "/v1/completions";
   HttpHeaders headers;

@@ -171,7 +171,7 @@ void LoadRun::start(int index) {
   const int workers = static_cast<int>(workers_.size());
   if (in_flight_ > workers && workers < limit_) {
     Worker& worker = workers_.emplace_back();
-    worker.client = std::make_unique<HttpClient>(target_.host, target_.port);
+    worker.client = std::make_unique<HttpClient>(target_.server());
     worker.thread = std::thread([this, client = worker.client.get()] { work(*client); });
   } else if (in_flight_ > workers) {
     ++waited_;
