@@ -31,7 +31,7 @@ class Running:
         threading.Thread(target=self._read_log, daemon=True).start()
         for line in self.process.stdout:
             self.printed.append(line)
-            if found := re.search(r"http://[^:\s]+:(\d+)", line):
+            if found := re.search(r"https?://[^:\s]+:(\d+)", line):
                 self.port = int(found.group(1))
                 break
         else:
