@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/event.h"
-#include "server/anthropic/message_wire.h"
+#include "server/wire.h"
 
 namespace quern {
 
@@ -31,16 +31,12 @@ void Call::send(HttpResponse response) {
   responder->send(std::move(response));
 }
 
-void Call::send(const ApiError& error) {
-  HttpResponse response = error_response(error);
-  if (protocol == Protocol::anthropic) response.body = message_error_body(error);
-  send(std::move(response));
-}
+void Call::send(const ApiError& error) { send(error_response(error, protocol)); }
 
 void Call::begin_events() {
   count(200, 0);
-  HttpHeaders headers = {
-      {"Content-Type", "text/event-stream; charset=utf-8"}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  const char* const type = protocol == Protocol::ollama ? "application/x-ndjson" : "text/event-stream; charset=utf-8";
+  HttpHeaders headers = {{"Content-Type", type}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   headers.insert(headers.end(), common_.begin(), common_.end());
   responder->begin_stream(200, std::move(headers));
 }

@@ -34,7 +34,7 @@ class Call {
   const int64_t arrived_us;
   Principal principal;
   bool quiet = false;                    // logged for debugging only
-  Protocol protocol = Protocol::openai;  // of errors
+  Protocol protocol = Protocol::openai;  // of errors and streams
 
   /// Another X-Request-Id; before the answer.
   void rename(std::string name);
@@ -45,7 +45,7 @@ class Call {
   void send(HttpResponse response);
   void send(const ApiError& error);
   void send_json(std::string body) { send({200, {{"Content-Type", "application/json"}}, std::move(body)}); }
-  /// Server-sent events; end_events() counts the time they took.
+  /// Server-sent events, or lines where the protocol has those; end_events() counts the time they took.
   void begin_events();
   void end_events() { metrics_.seconds.observe(seconds_since(arrived_us)); }
 

@@ -6,6 +6,8 @@
 #include <random>
 #include <utility>
 
+#include "server/wire.h"
+
 namespace quern {
 namespace {
 
@@ -21,6 +23,10 @@ bool is_json_type(std::string_view type) {
 
 std::string allow_header(const Route& route) {
   return fmt::format("{}{}, OPTIONS", route.methods, route.methods.starts_with("GET") ? ", HEAD" : "");
+}
+
+HttpResponse refusal(const HttpRequest& head, const ApiError& error) {
+  return error_response(error, protocol_of(path_of(head.target)));
 }
 
 }  // namespace
@@ -46,27 +52,29 @@ Gate::Gate(const ServerOptions& options, std::function<void(Refusal)> count)
 
 std::optional<HttpResponse> Gate::judge(const HttpRequest& head) const {
   if (!host_allowed(head)) {
-    return error_response(
+    return refusal(
+        head,
         plain_error(403, "The Host header names another machine; start the server with --allowed-hosts to permit it."));
   }
   if (head.method == "OPTIONS") return preflight(head);
   const std::string path = path_of(head.target);
   const Route* route = find_route(path);
   if (!is_open(route) && !keys_.check(head)) return unauthorized(head);
-  if (route == nullptr)
-    return error_response(plain_error(404, fmt::format("Invalid URL ({} {}).", head.method, path.substr(0, 128))));
+  const bool off = protocol_of(path) == Protocol::ollama && !options_.ollama_api;
+  if (route == nullptr || off)
+    return refusal(head, plain_error(404, fmt::format("Invalid URL ({} {}).", head.method, path.substr(0, 128))));
   if (!route->allows(head.method)) {
     HttpResponse response =
-        error_response(plain_error(405, fmt::format("Not allowed to {} on {}.", head.method, path.substr(0, 128))));
+        refusal(head, plain_error(405, fmt::format("Not allowed to {} on {}.", head.method, path.substr(0, 128))));
     response.headers.emplace_back("Allow", allow_header(*route));
     return response;
   }
   if (route->generates && closed_) {
     count_(Refusal::draining);
-    return error_response(plain_error(503, "The server is shutting down."));
+    return refusal(head, plain_error(503, "The server is shutting down."));
   }
   if (head.method == "POST" && route->access == Access::keyed && !is_json_type(head.header("content-type"))) {
-    return error_response(plain_error(415, "The body of a request must have the content type application/json."));
+    return refusal(head, plain_error(415, "The body of a request must have the content type application/json."));
   }
   return std::nullopt;
 }
@@ -79,10 +87,10 @@ bool Gate::is_open(const Route* route) const {
 HttpResponse Gate::unauthorized(const HttpRequest& head) const {
   count_(Refusal::unauthorized);
   if (key_of(head).empty())
-    return error_response(plain_error(401, "You did not provide an API key: send 'Authorization: Bearer KEY'."));
+    return refusal(head, plain_error(401, "You did not provide an API key: send 'Authorization: Bearer KEY'."));
   ApiError error = plain_error(401, "Incorrect API key provided.");
   error.code = "invalid_api_key";
-  return error_response(error);
+  return refusal(head, error);
 }
 
 /// A web page elsewhere can make a browser ask a server on this machine under a name of its own; keys stop that too.

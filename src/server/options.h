@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/request.h"
 #include "net/http_server.h"
 #include "server/metrics/metrics.h"
+#include "server/model_library.h"
 #include "text/reply/reply_format.h"
 
 namespace quern {
@@ -51,6 +53,14 @@ struct ServerOptions {
   bool web_page = true;        // a page for people at /
   std::vector<std::string> allowed_origins{"*"};
   std::vector<std::string> allowed_hosts;  // further names for a server on the loopback interface; "*": any
+
+  bool ollama_api = true;                 // /api/...; off: such paths do not exist
+  bool allow_model_management = false;    // /api/pull, /api/copy and /api/delete do something
+  std::shared_ptr<ModelLibrary> library;  // the models of this machine; may be absent
+  ModelDetails details;                   // what the files of the model say
+  int64_t memory_bytes = 0;               // that the loaded model takes, and how many of them on a GPU
+  int64_t gpu_bytes = 0;
+  int32_t most_sequences = 1;  // that are computed at a time
 
   OutputKind output = OutputKind::tokens;  // what the model is served for
   PoolingOptions pooling;                  // unless that is text

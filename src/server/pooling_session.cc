@@ -126,6 +126,10 @@ void PoolingSession::note_end(const TokenEvent& event) {
 }
 
 void PoolingSession::complete() {
+  if (asked_.form) {
+    call_->send_json(asked_.form(asked_, vectors_, call_->arrived_us));
+    return end();
+  }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   call_->send_json(pooling_answer(asked_, vectors_, model_->text.options.pooling, random_hex(),
                                   std::chrono::duration_cast<std::chrono::seconds>(now).count()));

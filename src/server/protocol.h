@@ -5,6 +5,6 @@
 
 namespace quern {
 
-enum class Protocol : uint8_t { openai, anthropic, responses };
+enum class Protocol : uint8_t { openai, anthropic, responses, ollama, llama };
 
 }  // namespace quern

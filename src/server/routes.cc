@@ -9,11 +9,13 @@ namespace quern {
 namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kBlobPrefix = "/api/blobs/";
 constexpr std::string_view kResponsePrefix = "/v1/responses/";
 
 /// A path as the table has it.
 std::string pattern_of(std::string_view path) {
   if (path.starts_with(kModelPrefix)) return "/v1/models/{id}";
+  if (path.starts_with(kBlobPrefix)) return "/api/blobs/{digest}";
   if (!path.starts_with(kResponsePrefix) || path == "/v1/responses/input_tokens") return std::string(path);
   const size_t slash = path.find('/', kResponsePrefix.size());
   return "/v1/responses/{id}" + std::string(slash == std::string_view::npos ? "" : path.substr(slash));
@@ -39,8 +41,8 @@ const Route kRoutes[kRouteCount] = {
     {"/v1/rerank", "POST", Endpoint::rerank, Access::keyed, true},
     {"/v2/rerank", "POST", Endpoint::rerank, Access::keyed, true},
     {"/rerank", "POST", Endpoint::rerank, Access::keyed, true},
-    {"/v1/messages", "POST", Endpoint::messages, Access::keyed, true},
-    {"/v1/messages/count_tokens", "POST", Endpoint::count_tokens},
+    {"/v1/messages", "POST", Endpoint::messages, Access::keyed, true, Protocol::anthropic},
+    {"/v1/messages/count_tokens", "POST", Endpoint::count_tokens, Access::keyed, false, Protocol::anthropic},
     {"/v1/responses", "POST", Endpoint::responses, Access::keyed, true},
     {"/v1/responses/input_tokens", "POST", Endpoint::response_tokens},
     {"/v1/responses/{id}", "GET, DELETE", Endpoint::stored_response},
@@ -48,12 +50,40 @@ const Route kRoutes[kRouteCount] = {
     {"/v1/responses/{id}/input_items", "GET", Endpoint::stored_response},
     {"/tokenize", "POST", Endpoint::tokenize},
     {"/detokenize", "POST", Endpoint::detokenize},
+    {"/api/chat", "POST", Endpoint::ollama_chat, Access::keyed, true, Protocol::ollama},
+    {"/api/generate", "POST", Endpoint::ollama_generate, Access::keyed, true, Protocol::ollama},
+    {"/api/embed", "POST", Endpoint::ollama_embed, Access::keyed, true, Protocol::ollama},
+    {"/api/embeddings", "POST", Endpoint::ollama_embeddings, Access::keyed, true, Protocol::ollama},
+    {"/api/version", "GET", Endpoint::ollama_version, Access::keyed, false, Protocol::ollama},
+    {"/api/tags", "GET", Endpoint::ollama_models, Access::keyed, false, Protocol::ollama},
+    {"/api/ps", "GET", Endpoint::ollama_models, Access::keyed, false, Protocol::ollama},
+    {"/api/show", "POST", Endpoint::ollama_models, Access::keyed, false, Protocol::ollama},
+    {"/api/pull", "POST", Endpoint::ollama_models, Access::keyed, false, Protocol::ollama},
+    {"/api/push", "POST", Endpoint::ollama_models, Access::keyed, false, Protocol::ollama},
+    {"/api/create", "POST", Endpoint::ollama_models, Access::keyed, false, Protocol::ollama},
+    {"/api/copy", "POST", Endpoint::ollama_models, Access::keyed, false, Protocol::ollama},
+    {"/api/delete", "DELETE", Endpoint::ollama_models, Access::keyed, false, Protocol::ollama},
+    {"/api/blobs/{digest}", "HEAD, POST", Endpoint::ollama_models, Access::keyed, false, Protocol::ollama},
+    {"/completion", "POST", Endpoint::llama_completion, Access::keyed, true, Protocol::llama},
+    {"/completions", "POST", Endpoint::llama_completion, Access::keyed, true, Protocol::llama},
+    {"/infill", "POST", Endpoint::infill, Access::keyed, true, Protocol::llama},
+    {"/embedding", "POST", Endpoint::llama_embedding, Access::keyed, true, Protocol::llama},
+    {"/embeddings", "POST", Endpoint::llama_embedding, Access::keyed, true, Protocol::llama},
+    {"/apply-template", "POST", Endpoint::apply_template, Access::keyed, false, Protocol::llama},
+    {"/props", "GET", Endpoint::props, Access::keyed, false, Protocol::llama},
+    {"/slots", "GET", Endpoint::slots, Access::keyed, false, Protocol::llama},
+    {"/lora-adapters", "GET", Endpoint::lora_adapters, Access::keyed, false, Protocol::llama},
+    {"/v1/health", "GET", Endpoint::health, Access::open, false, Protocol::llama},
+    {"/models", "GET", Endpoint::models},
+    {"/chat/completions", "POST", Endpoint::chat, Access::keyed, true},
+    {"/reranking", "POST", Endpoint::rerank, Access::keyed, true},
+    {"/v1/reranking", "POST", Endpoint::rerank, Access::keyed, true},
 };
 
 bool Route::allows(std::string_view method) const {
-  if (method == "HEAD") method = "GET";
-  const auto listed = fmt::format(", {},", methods);
-  return listed.find(fmt::format(" {},", method)) != std::string::npos;
+  const auto listed = fmt::format(" {},", methods);
+  const auto lists = [&](std::string_view one) { return listed.find(fmt::format(" {},", one)) != std::string::npos; };
+  return lists(method) || (method == "HEAD" && lists("GET"));
 }
 
 std::string path_of(std::string_view target) {
@@ -83,6 +113,12 @@ const Route* find_route(std::string_view path) {
   const auto* found =
       std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) { return route.path == pattern; });
   return found == std::end(kRoutes) ? nullptr : found;
+}
+
+Protocol protocol_of(std::string_view path) {
+  if (path.starts_with("/api/")) return Protocol::ollama;
+  const Route* route = find_route(path);
+  return route == nullptr ? Protocol::openai : route->protocol;
 }
 
 std::string_view model_in(std::string_view path) { return path.substr(std::min(path.size(), kModelPrefix.size())); }

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/protocol.h"
+
 namespace quern {
 
 enum class Endpoint : uint8_t {
@@ -27,7 +29,20 @@ enum class Endpoint : uint8_t {
   response_tokens,
   stored_response,
   tokenize,
-  detokenize
+  detokenize,
+  ollama_chat,
+  ollama_generate,
+  ollama_embed,
+  ollama_embeddings,
+  ollama_version,
+  ollama_models,  // tags, ps, show, pull ...: what is about models and not about text
+  llama_completion,
+  infill,
+  llama_embedding,
+  apply_template,
+  props,
+  slots,
+  lora_adapters
 };
 
 /// Who may ask without a key.
@@ -39,17 +54,21 @@ struct Route {
   Endpoint endpoint;
   Access access = Access::keyed;
   bool generates = false;  // refused while draining
+  Protocol protocol = Protocol::openai;
 
   bool allows(std::string_view method) const;
 };
 
-inline constexpr int kRouteCount = 26;
+inline constexpr int kRouteCount = 54;
 extern const Route kRoutes[kRouteCount];
 
 /// The path of a request target: without scheme, host, query, doubled and final slashes; percent escapes decoded once.
 std::string path_of(std::string_view target);
-/// nullptr when there is none. Anything below /v1/models/ is a model; a part of the path below /v1/responses/ is an id.
+/// nullptr when there is none. Anything below /v1/models/ is a model, anything below /api/blobs/ a blob; a part of the
+/// path below /v1/responses/ is an id.
 const Route* find_route(std::string_view path);
+/// Whose words an answer to this path uses, whether there is such a route or not.
+Protocol protocol_of(std::string_view path);
 /// The model's name in a path below /v1/models/.
 std::string_view model_in(std::string_view path);
 

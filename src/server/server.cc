@@ -11,9 +11,14 @@
 #include "server/anthropic/messages.h"
 #include "server/call.h"
 #include "server/gate.h"
+#include "server/llama/requests.h"
 #include "server/metrics/http.h"
 #include "server/metrics/page.h"
 #include "server/models/served_model.h"
+#include "server/ollama/embeddings.h"
+#include "server/ollama/models.h"
+#include "server/ollama/names.h"
+#include "server/ollama/requests.h"
 #include "server/openai/generation.h"
 #include "server/openai/pooling.h"
 #include "server/openai/tokens.h"
@@ -63,6 +68,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   }
 
   Status start() {
+    ollama_models_ = std::make_unique<OllamaModels>(options(), [this] { return std::vector{card_of(model_->text)}; });
     pool_ = std::make_unique<TextPool>(std::max(1, options().text_threads),
                                        static_cast<size_t>(options().max_queued_texts));
     HttpServerOptions http = options().http;
@@ -82,6 +88,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   /// Sessions that the engine still knows keep this object; the threads are gone.
   void stop() {
     http_.reset();
+    ollama_models_.reset();
     pool_.reset();
     model_->constraints.stop();
   }
@@ -146,7 +153,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     const auto call = std::make_shared<Call>(std::move(request), std::move(responder), std::move(id), std::move(common),
                                              metrics_of(&route));
     call->quiet = route.access != Access::keyed;
-    if (path.starts_with("/v1/messages")) call->protocol = Protocol::anthropic;
+    call->protocol = route.protocol;
     switch (route.endpoint) {
       case Endpoint::root: return call->send(front_page(call->request));
       case Endpoint::live: return send_health(*call, false);
@@ -159,7 +166,11 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::chat:
       case Endpoint::completions:
       case Endpoint::messages:
-      case Endpoint::responses: return generate(call, route.endpoint);
+      case Endpoint::responses:
+      case Endpoint::ollama_chat:
+      case Endpoint::ollama_generate:
+      case Endpoint::llama_completion:
+      case Endpoint::infill: return generate(call, route.endpoint);
       case Endpoint::stored_response:
         return answer(*call, stored_response(call->request, path, shelf_of(gate_.principal(call->request))));
       case Endpoint::response_tokens:
@@ -167,23 +178,40 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
           const ResponseShelf shelf = shelf_of(gate_.principal(call->request));
           answer(*call, count_response_tokens(call->request.body, model->text, shelf));
         });
-      case Endpoint::count_tokens:
-        return with_model(call, [call](const ModelRef& model) {
-          answer(*call, count_message_tokens(call->request.body, model->text));
-        });
       case Endpoint::embeddings:
       case Endpoint::score:
-      case Endpoint::rerank: return pool(call, route.endpoint);
+      case Endpoint::rerank:
+      case Endpoint::ollama_embed:
+      case Endpoint::ollama_embeddings:
+      case Endpoint::llama_embedding: return pool(call, route.endpoint);
+      case Endpoint::count_tokens:
       case Endpoint::tokenize:
       case Endpoint::detokenize:
-        return with_model(call, [call, endpoint = route.endpoint](const ModelRef& model) {
-          answer(*call, endpoint == Endpoint::tokenize ? tokenize(call->request.body, model->text)
-                                                       : detokenize(call->request.body, model->text));
-        });
+      case Endpoint::apply_template:
+      case Endpoint::props:
+      case Endpoint::slots: return tell(call, route.endpoint);
+      case Endpoint::lora_adapters: return call->send_json("[]");
+      case Endpoint::ollama_version: return call->send_json(Json().set("version", ollama_version).dump());
+      case Endpoint::ollama_models: return ollama_models_->answer(call, path);
     }
   }
 
   ResponseShelf shelf_of(const Principal& principal) const { return {responses_, principal.salt}; }
+
+  /// What a model's text side knows.
+  void tell(const std::shared_ptr<Call>& call, Endpoint endpoint) {
+    with_model(call, [call, endpoint](const ModelRef& model) {
+      const std::string& body = call->request.body;
+      switch (endpoint) {
+        case Endpoint::count_tokens: return answer(*call, count_message_tokens(body, model->text));
+        case Endpoint::tokenize: return answer(*call, tokenize(body, model->text));
+        case Endpoint::detokenize: return answer(*call, detokenize(body, model->text));
+        case Endpoint::apply_template: return answer(*call, apply_template(body, model->text));
+        case Endpoint::props: return call->send_json(llama_props(model->text));
+        default: return answer(*call, llama_slots(call->request.target, model->text, model->engine->stats()));
+      }
+    });
+  }
 
   static void answer(Call& call, Checked<std::string> body) {
     body.ok() ? call.send_json(std::move(body).value()) : call.send(body.error());
@@ -191,6 +219,8 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
 
   /// The page to chat with for browsers; a few lines for everybody else.
   HttpResponse front_page(const HttpRequest& request) const {
+    if (options().ollama_api && request.header("user-agent").starts_with("ollama"))
+      return {200, {{"Content-Type", "text/plain; charset=utf-8"}}, "Ollama is running"};
     const bool chats = options().output == OutputKind::tokens;
     if (chats && options().web_page && wants_page(request)) return page_response(request);
     const std::string text = fmt::format(
@@ -208,7 +238,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     if (model_->stalled_s(stats) > options().watchdog_timeout_s)
       return call.send(plain_error(503, "The engine makes no progress."));
     if (ready && gate_.closed()) return call.send(plain_error(503, "The server is shutting down."));
-    call.send(HttpResponse{});
+    call.send_json(R"({"status":"ok"})");
   }
 
   void send_metrics(Call& call) {
@@ -235,14 +265,35 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     with_model(call, [this, call, endpoint](const ModelRef& model) {
       if (model->options().output != OutputKind::tokens)
         return call->send(wrong_task(model->options(), call->request.target));
-      const std::string& body = call->request.body;
-      auto parsed = endpoint == Endpoint::chat        ? parse_chat(body, model->text)
-                    : endpoint == Endpoint::messages  ? parse_messages(body, model->text)
-                    : endpoint == Endpoint::responses ? parse_responses(body, model->text, shelf_of(call->principal))
-                                                      : parse_completion(body, model->text);
+      auto parsed = parse_generation(*call, endpoint, model->text);
       if (!parsed.ok()) return refuse(*call, *model, parsed.error());
       prepare(call, model, std::move(parsed).value());
     });
+  }
+
+  Checked<Generation> parse_generation(const Call& call, Endpoint endpoint, const TextModel& text) const {
+    const std::string& body = call.request.body;
+    switch (endpoint) {
+      case Endpoint::chat: return parse_chat(body, text);
+      case Endpoint::messages: return parse_messages(body, text);
+      case Endpoint::responses: return parse_responses(body, text, shelf_of(call.principal));
+      case Endpoint::ollama_chat: return parse_ollama_chat(body, text);
+      case Endpoint::ollama_generate: return parse_ollama_generate(body, text);
+      case Endpoint::llama_completion: return parse_llama_completion(body, text);
+      case Endpoint::infill: return parse_infill(body, text);
+      default: return parse_completion(body, text);
+    }
+  }
+
+  static Checked<PoolingCall> parse_pooling(const std::string& body, Endpoint endpoint, const TextModel& text) {
+    switch (endpoint) {
+      case Endpoint::score: return parse_score(body, text);
+      case Endpoint::rerank: return parse_rerank(body, text);
+      case Endpoint::ollama_embed: return parse_ollama_embed(body, text);
+      case Endpoint::ollama_embeddings: return parse_ollama_embeddings(body, text);
+      case Endpoint::llama_embedding: return parse_llama_embedding(body, text);
+      default: return parse_embeddings(body, text);
+    }
   }
 
   static void refuse(Call& call, ServedModel& model, const ApiError& error) {
@@ -252,6 +303,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
 
   /// What the answer must look like is compiled before anything is queued.
   void prepare(const std::shared_ptr<Call>& call, const ModelRef& model, Generation generation) {
+    if (!generation.answer.empty()) return call->send_json(std::move(generation.answer));
     if (!generation.constraint) return open_session(call, model, std::move(generation));
     const auto waiting = std::make_shared<Generation>(std::move(generation));
     const bool runs = model->constraints.compile(*waiting->constraint, [this, call, model, waiting](auto compiled) {
@@ -283,11 +335,9 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   void pool(const std::shared_ptr<Call>& call, Endpoint endpoint) {
     call->principal = gate_.principal(call->request);
     with_model(call, [this, call, endpoint](const ModelRef& model) {
-      const std::string& body = call->request.body;
-      auto parsed = endpoint == Endpoint::embeddings ? parse_embeddings(body, model->text)
-                    : endpoint == Endpoint::score    ? parse_score(body, model->text)
-                                                     : parse_rerank(body, model->text);
+      auto parsed = parse_pooling(call->request.body, endpoint, model->text);
       if (!parsed.ok()) return refuse(*call, *model, parsed.error());
+      if (!parsed.value().answer.empty()) return call->send_json(std::move(parsed.value().answer));
       name_unknown_fields(*call, parsed.value().unknown_fields);
       start_session<PoolingSession>(call, model, std::move(parsed).value());
     });
@@ -327,6 +377,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   Guarded<Sessions> sessions_;
   Channel<int> session_ended_;
   std::unique_ptr<TextPool> pool_;
+  std::unique_ptr<OllamaModels> ollama_models_;
   std::unique_ptr<HttpServer> http_;
 };
 

@@ -219,6 +219,8 @@ void Session::take(const TokenEvent& event) {
     scores_[static_cast<size_t>(choice.prompt)] = event.prompt_logprobs;
   }
   note_times(choice, event);
+  if (first) choice.cached_tokens = event.cached_tokens;
+  usage_.times = choice.times(call_->arrived_us);
   const int32_t before = choice.answer.tokens();
   const int32_t thought_before = choice.answer.reasoning_tokens();
   AnswerPiece piece = choice.answer.take(event);
@@ -241,6 +243,7 @@ void Session::take_piece(int32_t index, AnswerPiece piece) {
     wire_->chunk(out_, index, piece, usage_);
   } else {
     choice.whole.add(piece);
+    choice.whole.times = usage_.times;
   }
   if (piece.end) {
     if (choice.submitted) model_->engine->cancel(RequestId{first_request_ + static_cast<uint64_t>(index)});
@@ -257,6 +260,7 @@ void Session::note_times(Choice& choice, const TokenEvent& event) {
   Metrics& metrics = model_->metrics;
   if (choice.first_token_us == 0) {
     choice.first_token_us = now;
+    choice.queued_us = event.queued_us;
     metrics.first_token_s.observe(static_cast<double>(now - call_->arrived_us) * 1e-6);
     metrics.queue_s.observe(static_cast<double>(event.queued_us) * 1e-6);
     metrics.prefill_s.observe(static_cast<double>(now - call_->arrived_us - event.queued_us) * 1e-6);
@@ -316,11 +320,11 @@ void Session::begin_stream() {
   call_->begin_events();
 }
 
-/// A comment, so that proxies do not take a long prefill for a dead connection.
 void Session::keep_alive() {
   if (ended_) return;
   begin_stream();
-  call_->responder->write(": ping\n\n");
+  wire_->ping(out_);
+  call_->responder->write(std::exchange(out_, {}));
 }
 
 void Session::disconnected() {

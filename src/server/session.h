@@ -41,12 +41,17 @@ class Session final : public LiveSession, public std::enable_shared_from_this<Se
 
   struct Choice {
     Choice(Answer made, int32_t prompt_index) : answer(std::move(made)), prompt(prompt_index) {}
+    AnswerTimes times(int64_t arrived_us) const {
+      return {arrived_us, arrived_us + queued_us, first_token_us, last_token_us, cached_tokens};
+    }
     Answer answer;
     int32_t prompt;
     WholeChoice whole;  // when not streaming
     bool submitted = false;
+    int64_t queued_us = 0;
     int64_t first_token_us = 0;
     int64_t last_token_us = 0;
+    int32_t cached_tokens = 0;
   };
 
   void submit_all();

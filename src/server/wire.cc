@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "server/anthropic/message_wire.h"
+#include "server/llama/wire.h"
+#include "server/ollama/wire.h"
 #include "server/openai/wire.h"
 #include "server/responses/response_wire.h"
 #include "server/session.h"
@@ -25,7 +27,20 @@ void WholeChoice::add(AnswerPiece piece) {
   if (piece.end) end = std::move(*piece.end);
 }
 
+HttpResponse error_response(const ApiError& error, Protocol protocol) {
+  HttpResponse response = error_response(error);
+  switch (protocol) {
+    case Protocol::openai:
+    case Protocol::responses: break;
+    case Protocol::anthropic: response.body = message_error_body(error); break;
+    case Protocol::ollama: response.body = ollama_error(error); break;
+    case Protocol::llama: response.body = llama_error(error); break;
+  }
+  return response;
+}
+
 std::unique_ptr<Wire> make_wire(const Generation& generation, const TextModel& model) {
+  if (generation.form) return generation.form->wire(generation, model);
   if (generation.protocol == Protocol::anthropic) return std::make_unique<MessageWire>(generation, random_hex());
   if (generation.protocol == Protocol::responses) return std::make_unique<ResponseWire>(generation, model);
   const auto now = std::chrono::system_clock::now().time_since_epoch();

@@ -6,17 +6,28 @@
 #include <string>
 #include <vector>
 
+#include "net/http.h"
 #include "server/openai/answer.h"
 #include "server/openai/errors.h"
 #include "server/openai/generation.h"
 
 namespace quern {
 
+/// When what happened to one choice, by now_us(); 0: not yet.
+struct AnswerTimes {
+  int64_t arrived_us = 0;
+  int64_t started_us = 0;  // its prompt was taken up
+  int64_t first_token_us = 0;
+  int64_t last_token_us = 0;
+  int32_t cached_tokens = 0;  // of its prompt
+};
+
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t reasoning_tokens = -1;  // of the completion; -1: not told apart
+  AnswerTimes times = {};         // of the choice that is being told
 };
 
 /// A finished choice of a whole answer.
@@ -34,6 +45,7 @@ struct WholeChoice {
   std::vector<ShownToken> shown;
   std::vector<int32_t> token_ids;
   AnswerEnd end;
+  AnswerTimes times;
 
   void add(AnswerPiece piece);
 };
@@ -53,7 +65,20 @@ class Wire {
   virtual void error(std::string& out, const ApiError& error) = 0;
 
   virtual std::string whole(const std::vector<WholeChoice>& choices, const Usage& usage) = 0;
+
+  /// What is sent while there is nothing to say, so that proxies do not take a long prefill for a dead connection.
+  virtual void ping(std::string& out) { out += ": ping\n\n"; }
 };
+
+/// How an answer is written when that is not OpenAI's way or Anthropic's. Immutable.
+class AnswerForm {
+ public:
+  virtual ~AnswerForm() = default;
+  virtual std::unique_ptr<Wire> wire(const Generation& generation, const TextModel& model) const = 0;
+};
+
+/// An error in the words of a protocol.
+HttpResponse error_response(const ApiError& error, Protocol protocol);
 
 /// For this generation, which outlives it.
 std::unique_ptr<Wire> make_wire(const Generation& generation, const TextModel& model);

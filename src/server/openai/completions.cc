@@ -126,7 +126,11 @@ void read_suffix(Fields& fields, const TextModel& model, AnswerParams& params) {
 
 Checked<Generation> parse_completion(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  Fields fields(json);
+  return read_completion(json, model);
+}
+
+Checked<Generation> read_completion(const Json& body, const TextModel& model) {
+  Fields fields(body);
   Generation generation;
   generation.model = read_model(fields, model.options);
   AnswerParams& params = generation.params;

@@ -297,8 +297,8 @@ std::string trusted_end(const std::vector<TextPiece>& pieces) {
 
 }  // namespace
 
-Checked<Conversation> render_conversation(Fields& fields, const TextModel& model, const AnswerParams& params,
-                                          const ToolUse& tools) {
+Checked<Rendering> render_messages(Fields& fields, const TextModel& model, const AnswerParams& params,
+                                   const ToolUse& tools) {
   const bool add_special = fields.boolean("add_special_tokens").value_or(false);
   const auto add_prompt = fields.boolean("add_generation_prompt");
   const bool go_on = fields.boolean("continue_final_message").value_or(false);
@@ -333,12 +333,18 @@ Checked<Conversation> render_conversation(Fields& fields, const TextModel& model
   if (go_on) {
     if (auto error = cut_after_content(talk.last_content, pieces.value())) return *error;
   }
-  auto tokens = model.tokenizer->encode_pieces(pieces.value(), add_special);
+  return Rendering{std::move(pieces).value(), add_special, talk.calls};
+}
+
+Checked<Conversation> render_conversation(Fields& fields, const TextModel& model, const AnswerParams& params,
+                                          const ToolUse& tools) {
+  ASSIGN_OR_RETURN(const Rendering rendering, render_messages(fields, model, params, tools));
+  auto tokens = model.tokenizer->encode_pieces(rendering.pieces, rendering.add_special);
   if (!tokens.ok()) return ApiError{400, tokens.error().message, "invalid_value", "messages"};
   Conversation conversation;
   conversation.tokens = std::move(tokens).value();
-  conversation.opens_reasoning = model.options.reply_format.opens_reasoning(trusted_end(pieces.value()));
-  conversation.calls = talk.calls;
+  conversation.opens_reasoning = model.options.reply_format.opens_reasoning(trusted_end(rendering.pieces));
+  conversation.calls = rendering.calls;
   return conversation;
 }
 

@@ -81,7 +81,11 @@ Checked<std::vector<PoolingInput>> read_inputs(const Json& value, const InputRea
 
 Checked<PoolingCall> parse_embeddings(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  Fields fields(json);
+  return read_embeddings(json, model);
+}
+
+Checked<PoolingCall> read_embeddings(const Json& body, const TextModel& model) {
+  Fields fields(body);
   PoolingCall call;
   read_pooling_fields(fields, model.options, call);
   if (!fields.failed() && model.options.output != OutputKind::pooled)

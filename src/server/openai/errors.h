@@ -1,6 +1,7 @@
 // ApiError: a refusal as OpenAI's clients understand it; Checked<T>: a value or such a refusal. Values.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ struct ApiError {
   std::string param = "";  // "": null
   std::string type = "invalid_request_error";
   int retry_after_s = 0;
+  int64_t prompt_tokens = 0;  // with context_length_exceeded, where they are known
+  int64_t context_tokens = 0;
 };
 
 /// The error object with its outer braces, on one line.

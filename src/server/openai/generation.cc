@@ -254,7 +254,12 @@ std::optional<ApiError> fit_prompt(const TextModel& model, const AnswerParams& p
   const auto used = static_cast<int64_t>(prompt.tokens.size());
   const int64_t left = model.options.max_model_len - used;
   const int64_t asked = params.max_tokens.value_or(1);
-  if (left < asked) return too_long(model, params, std::to_string(used), param);
+  if (left < asked) {
+    ApiError error = too_long(model, params, std::to_string(used), param);
+    error.prompt_tokens = used;
+    error.context_tokens = model.options.max_model_len;
+    return error;
+  }
   if (used == 0) {
     return ApiError{400, fmt::format("Invalid '{}': the prompt has no tokens.", param), "invalid_value",
                     std::string(param)};

@@ -81,9 +81,12 @@ struct ReplyPlan {
 };
 
 struct ResponsePlan;
+class AnswerForm;
 
 struct Generation {
   Protocol protocol = Protocol::openai;
+  std::shared_ptr<const AnswerForm> form;  // of the answer; none: the protocol's
+  std::string answer;                      // the whole of it, when there is nothing to generate
   bool chat = false;
   std::string model;  // as the client called it
   AnswerParams params;
@@ -121,8 +124,18 @@ std::optional<ApiError> fit_prompt(const TextModel& model, const AnswerParams& p
 Checked<Generation> parse_chat(std::string_view body, const TextModel& model);
 Checked<Generation> read_chat(const Json& body, const TextModel& model);
 Checked<Generation> parse_completion(std::string_view body, const TextModel& model);
+Checked<Generation> read_completion(const Json& body, const TextModel& model);
 
+/// Messages as the template writes them.
+struct Rendering {
+  std::vector<TextPiece> pieces;
+  bool add_special = false;
+  int64_t calls = 0;  // in the messages
+};
 /// Reads `messages` and what concerns the template.
+Checked<Rendering> render_messages(Fields& fields, const TextModel& model, const AnswerParams& params,
+                                   const ToolUse& tools);
+/// The same as tokens.
 Checked<Conversation> render_conversation(Fields& fields, const TextModel& model, const AnswerParams& params,
                                           const ToolUse& tools);
 

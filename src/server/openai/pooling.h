@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +30,10 @@ struct PoolingCall {
   int64_t prompt_tokens = 0;
   int32_t priority = 0;
   std::vector<std::string> unknown_fields;
+  std::string answer;  // the whole of it, when the model is not needed
+  /// How the answer is written when that is not OpenAI's way; `arrived_us`: of the request.
+  std::function<std::string(const PoolingCall&, const std::vector<std::vector<float>>& vectors, int64_t arrived_us)>
+      form;
 
   // Of embeddings.
   bool base64 = false;
@@ -41,12 +47,16 @@ struct PoolingCall {
 };
 
 Checked<PoolingCall> parse_embeddings(std::string_view body, const TextModel& model);
+Checked<PoolingCall> read_embeddings(const Json& body, const TextModel& model);
 Checked<PoolingCall> parse_score(std::string_view body, const TextModel& model);
 Checked<PoolingCall> parse_rerank(std::string_view body, const TextModel& model);
 
 /// The whole answer; `vectors` are those of the inputs. `id` and `created` go into answers that have such.
 std::string pooling_answer(const PoolingCall& call, const std::vector<std::vector<float>>& vectors,
                            const PoolingOptions& options, const std::string& id, int64_t created);
+
+/// The shortest text that reads back as the same float.
+void append_floats(std::string& out, std::span<const float> values);
 
 /// Why a model that was loaded for something else does not answer here.
 ApiError wrong_task(const ServerOptions& options, std::string_view wanted);

@@ -25,16 +25,6 @@ void append_base64(std::string& out, std::span<const float> values) {
   }
 }
 
-/// The shortest text that reads back as the same float.
-void append_floats(std::string& out, std::span<const float> values) {
-  out += '[';
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (i > 0) out += ',';
-    fmt::format_to(std::back_inserter(out), "{}", values[i]);
-  }
-  out += ']';
-}
-
 void append_model(std::string& out, const PoolingCall& call) {
   out += "\"model\":";
   append_json_string(out, call.model);
@@ -141,6 +131,15 @@ std::string pooling_answer(const PoolingCall& call, const std::vector<std::vecto
   const std::vector<double> scores = scores_of(call, vectors, options);
   return call.kind == PoolingCall::Kind::score ? score_answer(call, scores, id, created)
                                                : rerank_answer(call, scores, id);
+}
+
+void append_floats(std::string& out, std::span<const float> values) {
+  out += '[';
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ',';
+    fmt::format_to(std::back_inserter(out), "{}", values[i]);
+  }
+  out += ']';
 }
 
 ApiError wrong_task(const ServerOptions& options, std::string_view wanted) {

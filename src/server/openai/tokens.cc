@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "text/pattern/unicode.h"
+
 namespace quern {
 namespace {
 
@@ -10,14 +12,38 @@ constexpr size_t kMaxIds = size_t{1} << 24;
 
 Checked<std::vector<int32_t>> read_text(Fields& fields, const TextModel& model) {
   const auto prompt = fields.string("prompt");
-  const auto content = fields.string("content");
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   if (fields.failed()) return *fields.error();
-  if (!prompt && !content)
+  if (!prompt)
     return ApiError{400, "Missing required parameter: 'prompt' or 'messages'.", "missing_required_parameter", "prompt"};
-  auto tokens = model.tokenizer->encode(prompt ? *prompt : *content, {.add_special = add_special});
-  if (!tokens.ok()) return ApiError{400, tokens.error().message, "invalid_value", prompt ? "prompt" : "content"};
+  auto tokens = model.tokenizer->encode(*prompt, {.add_special = add_special});
+  if (!tokens.ok()) return ApiError{400, tokens.error().message, "invalid_value", "prompt"};
   return std::move(tokens).value();
+}
+
+/// Bytes that are no text of their own are told as numbers.
+Json piece_json(std::string_view bytes) {
+  if (is_utf8(bytes)) return Json(bytes);
+  Json list(Json::Array{});
+  for (const char byte : bytes) list.items().emplace_back(int{static_cast<unsigned char>(byte)});
+  return list;
+}
+
+/// llama-server's spelling of /tokenize, and its answer.
+Checked<std::string> tokenize_content(Fields& fields, const TextModel& model) {
+  const auto content = fields.string("content");
+  const bool add_special = fields.boolean("add_special").value_or(false);
+  const bool parse_special = fields.boolean("parse_special").value_or(true);
+  const bool with_pieces = fields.boolean("with_pieces").value_or(false);
+  if (fields.failed()) return *fields.error();
+  auto tokens = model.tokenizer->encode(*content, {.add_special = add_special, .parse_special = parse_special});
+  if (!tokens.ok()) return ApiError{400, tokens.error().message, "invalid_value", "content"};
+  Json list(Json::Array{});
+  for (const int32_t id : *tokens) {
+    list.items().push_back(with_pieces ? Json().set("id", id).set("piece", piece_json(model.tokenizer->token_bytes(id)))
+                                       : Json(int64_t{id}));
+  }
+  return Json().set("tokens", std::move(list)).dump();
 }
 
 Json describe(const std::string& name, const ServerOptions& options, int64_t created) {
@@ -39,6 +65,8 @@ Checked<std::string> tokenize(std::string_view body, const TextModel& model) {
   read_model(fields, model.options);
   const bool with_texts = fields.boolean("return_token_strs").value_or(false);
   if (fields.failed()) return *fields.error();
+  if (json.present("content") != nullptr && json.present("prompt") == nullptr && json.present("messages") == nullptr)
+    return tokenize_content(fields, model);
   std::vector<int32_t> tokens;
   if (json.present("messages") != nullptr) {
     const ToolUse tools = read_tool_use(fields, model);

@@ -1,0 +1,173 @@
+#include "server/ollama/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+#include <limits>
+#include <utility>
+
+#include "server/ollama/names.h"
+
+namespace quern {
+namespace {
+
+constexpr PeerDefaults kDefaults{.temperature = 0.8, .top_k = 40, .top_p = 0.9, .min_p = 0.0};
+
+std::optional<double> unit_seconds(std::string_view unit) {
+  static constexpr std::pair<std::string_view, double> units[] = {
+      {"ns", 1e-9}, {"us", 1e-6}, {"\u00B5s", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
+  for (const auto& [name, seconds] : units) {
+    if (unit == name) return seconds;
+  }
+  return std::nullopt;
+}
+
+/// Values that OpenAI's fields take under another name, or in a smaller range.
+void copy_sampling(Fields& options, Json& body) {
+  static constexpr std::pair<std::string_view, std::string_view> names[] = {{"temperature", "temperature"},
+                                                                            {"min_p", "min_p"},
+                                                                            {"presence_penalty", "presence_penalty"},
+                                                                            {"frequency_penalty", "frequency_penalty"},
+                                                                            {"repeat_penalty", "repetition_penalty"}};
+  for (const auto& [theirs, ours] : names) {
+    if (const auto value = options.number(theirs, -Fields::kInfinity, Fields::kInfinity)) body.set(ours, *value);
+  }
+  for (const std::string_view name : {"top_p", "typical_p"}) {
+    if (const auto value = options.number(name, 0, Fields::kInfinity)) body.set(name, std::clamp(*value, 1e-6, 1.0));
+  }
+  for (const std::string_view name : {"top_k", "repeat_last_n"}) {
+    if (const auto value = options.integer(name, -1, std::numeric_limits<int32_t>::max())) body.set(name, *value);
+  }
+  if (const auto seed =
+          options.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+      seed && *seed >= 0) {
+    body.set("seed", *seed);
+  }
+}
+
+/// What decides how Ollama loads a model; here the server's flags do. Samplers that Ollama has given up are refused.
+void pass_over(Fields& options) {
+  for (const std::string_view name :
+       {"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "draft_num_predict", "numa",
+        "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mmap", "use_mlock", "embedding_only", "penalize_newline",
+        "mirostat_tau", "mirostat_eta"}) {
+    options.any(name);
+  }
+  const auto refuse = [&](std::string_view name, double neutral) {
+    const auto value = options.number(name, -Fields::kInfinity, Fields::kInfinity);
+    if (!value || *value == neutral) return;
+    options.fail(unsupported(options.full_name(name), fmt::format("{} is not supported: leave it out.", name)));
+  };
+  refuse("mirostat", 0);
+  refuse("tfs_z", 1);
+}
+
+void read_format(Fields& fields, Json& body) {
+  const Json* format = fields.any("format");
+  if (format == nullptr || (format->is_string() && format->as_string().empty())) return;
+  if (format->is_string() && format->as_string() == "json") {
+    body.set("response_format", Json().set("type", "json_object"));
+  } else if (format->is_object()) {
+    body.set("json_schema", *format);
+  } else {
+    fields.invalid(
+        "format", "invalid_value",
+        fmt::format("invalid format: {}; expected \"json\" or a JSON schema", format->dump().substr(0, 256)));
+  }
+}
+
+/// Thinking is the chat template's to turn on and off.
+void read_think(Fields& fields, const TextModel& model, const std::string& name, Json& body) {
+  const Json* think = fields.any("think");
+  if (think == nullptr) return;
+  if (!think->is_bool() && !think->is_string()) return fields.wrong_kind("think", "true, false or a level", *think);
+  const bool on = !think->is_bool() || think->as_bool();
+  if (on && !model.options.reply_format.separates_reasoning()) {
+    return fields.invalid("think", "unsupported_value", fmt::format("\"{}\" does not support thinking", name));
+  }
+  if (think->is_string()) body.set("reasoning_effort", *think);
+  Json variables = body.present("chat_template_kwargs") == nullptr ? Json() : *body.present("chat_template_kwargs");
+  variables.set("enable_thinking", on).set("thinking", on);
+  body.set("chat_template_kwargs", std::move(variables));
+}
+
+void read_logprobs(Fields& fields, bool completion, Json& body) {
+  const bool wanted = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", 0, 20);
+  if (!wanted) return;
+  if (completion) {
+    body.set("logprobs", top.value_or(0));
+  } else {
+    body.set("logprobs", true).set("top_logprobs", top.value_or(0));
+  }
+}
+
+}  // namespace
+
+std::optional<double> ollama_duration(const Json& value) {
+  if (value.is_number()) return value.as_number();
+  if (!value.is_string() || value.as_string().empty()) return std::nullopt;
+  std::string_view text = value.as_string();
+  const bool negative = text.front() == '-';
+  if (negative || text.front() == '+') text.remove_prefix(1);
+  double seconds = 0;
+  if (text == "0") return 0.0;
+  if (text.empty()) return std::nullopt;
+  while (!text.empty()) {
+    double number = 0;
+    const auto [end, failure] =
+        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    if (failure != std::errc()) return std::nullopt;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    const auto scale = unit_seconds(text.substr(0, text.find_first_of("0123456789.")));
+    if (!scale || number < 0) return std::nullopt;
+    seconds += number * *scale;
+    text.remove_prefix(std::min(text.size(), text.find_first_of("0123456789.")));
+  }
+  return negative ? -seconds : seconds;
+}
+
+OllamaCommon read_ollama_common(Fields& fields, const ServerOptions& server) {
+  OllamaCommon common;
+  const auto name = fields.string("model");
+  if (!name || name->empty()) {
+    fields.invalid("model", "missing_required_parameter", "model is required");
+    return common;
+  }
+  common.model = *name;
+  if (const std::string* served = find_served(*name, server.model_names)) {
+    common.served = *served;
+  } else {
+    fields.fail({404, fmt::format("model '{}' not found", name->substr(0, 256)), "model_not_found", "model"});
+  }
+  if (const Json* keep = fields.any("keep_alive")) {
+    const auto seconds = ollama_duration(*keep);
+    if (!seconds) {
+      fields.invalid("keep_alive", "invalid_value",
+                     "invalid keep_alive: expected seconds, or a duration such as \"5m\"; negative means for ever");
+    }
+    common.unload = seconds == 0;
+  }
+  return common;
+}
+
+void read_ollama_options(Fields& fields, const TextModel& model, bool completion, OllamaCommon& common, Json& body) {
+  body.set("model", common.served).set("stream", fields.boolean("stream").value_or(true));
+  if (const Json* given = fields.object("options")) {
+    Fields options(*given, "options.");
+    copy_sampling(options, body);
+    common.limits.max_tokens = read_peer_tokens(options, "num_predict");
+    common.limits.stops = read_peer_stops(options, "stop");
+    pass_over(options);
+    if (options.failed()) fields.fail(*options.error());
+    for (const std::string& name : options.unknown()) common.unknown.push_back("options." + name);
+  }
+  add_peer_defaults(kDefaults, model.options, body);
+  read_format(fields, body);
+  Json unused;  // a prompt without a template has no place for it
+  read_think(fields, model, common.model, completion ? unused : body);
+  read_logprobs(fields, completion, body);
+  fields.ignore(Fields::Kind::boolean, {"truncate", "shift"});
+}
+
+}  // namespace quern
