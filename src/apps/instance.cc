@@ -373,7 +373,7 @@ void see_whole_sequences(const InstanceOptions& asked, const ModelPlan& plan, In
 Result<OpenedModel> open_model(const InstanceOptions& options) {
   TRY(check_options(options));
   OpenedModel opened;
-  ASSIGN_OR_RETURN(FoundModel found, find_model(options.model, options.revision, options.quiet));
+  ASSIGN_OR_RETURN(FoundModel found, find_model(options.model, options.revision));
   ASSIGN_OR_RETURN(opened.checkpoint, open_checkpoint(found.path, options.load_format));
   opened.name = std::move(found.name);
   ASSIGN_OR_RETURN(const Json overrides, parse_overrides(options.hf_overrides));

@@ -46,7 +46,7 @@ int tokenize_command(std::span<char* const> arguments) {
     return 0;
   }
   if (model.empty()) return fail("name a model: quern tokenize MODEL [TEXT]");
-  const auto found = find_model(model, "", false);
+  const auto found = find_model(model, "");
   if (!found.ok()) return fail(found.error().message);
   auto checkpoint = Checkpoint::open(found->path);
   if (!checkpoint.ok()) return fail(checkpoint.error().message);

@@ -86,9 +86,11 @@ void Shard::drop_idle() {
   });
 }
 
-Connection::Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShared> shared, asio::ip::tcp::socket socket)
+Connection::Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShared> shared, asio::ip::tcp::socket socket,
+                       std::shared_ptr<Tls> tls)
     : shard_(std::move(shard)),
       shared_(std::move(shared)),
+      tls_(std::move(tls)),
       stream_(std::move(socket)),
       deadline_timer_(shard_->io, Clock::time_point::max()),
       wake_(shard_->io) {
@@ -144,14 +146,14 @@ void Connection::set_deadline(Clock::time_point time) {
 
 asio::awaitable<void> Connection::serve() {
   const auto self = shared_from_this();
-  if (shared_->tls && !co_await shake_hands()) co_return;
+  if (tls_ && !co_await shake_hands()) co_return;
   while (open_ && co_await serve_one()) {
   }
 }
 
 asio::awaitable<bool> Connection::shake_hands() {
   set_deadline(shared_->options.header_timeout);
-  const Failure failure = co_await stream_.accept(shared_->tls);
+  const Failure failure = co_await stream_.accept(tls_);
   if (failure) log_debug("no encrypted connection with {}: {}", peer_, failure.message());
   co_return !failure && open_;
 }

@@ -31,7 +31,6 @@ class Connection;
 struct ServerShared {
   HttpServerOptions options;
   HttpServer::Handler handler;
-  std::shared_ptr<Tls> tls;  // none: plain HTTP
   std::atomic<int> connections = 0;
   std::atomic<int64_t> bodies_bytes = 0;
   std::atomic<bool> finishing = false;  // connections end with their present answer
@@ -70,7 +69,9 @@ class Exchange;
 
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShared> shared, boost::asio::ip::tcp::socket socket);
+  /// Without `tls` it speaks plain HTTP.
+  Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShared> shared, boost::asio::ip::tcp::socket socket,
+             std::shared_ptr<Tls> tls);
   ~Connection();
 
   void start();
@@ -105,6 +106,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<Shard> shard_;
   std::shared_ptr<ServerShared> shared_;
+  std::shared_ptr<Tls> tls_;
   Stream stream_;
   boost::asio::steady_timer deadline_timer_;  // fires at or before the deadline
   Clock::time_point deadline_ = Clock::time_point::max();

@@ -1,5 +1,6 @@
 #include "net/http_server.h"
 
+#include <array>
 #include <atomic>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -8,6 +9,8 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -23,8 +26,19 @@ using Failure = boost::system::error_code;
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::chrono::milliseconds kFinishPoll{2};
+constexpr std::chrono::milliseconds kLookInterval{1'000};
 constexpr std::string_view kFull =
     "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// When the files of a server's certificates were last written, in nanoseconds; 0 for one that is not there.
+std::array<int64_t, 2> times_of(const TlsFiles& files) {
+  const auto time_of = [](const std::string& path) {
+    struct stat status{};
+    if (path.empty() || ::stat(path.c_str(), &status) != 0) return int64_t{0};
+    return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  };
+  return {time_of(files.certificates), time_of(files.key)};
+}
 
 /// Opens, binds and listens; the first failure.
 Failure listen_on(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
@@ -44,6 +58,10 @@ struct HttpServer::State {
   std::unique_ptr<tcp::acceptor> acceptor;  // on the first shard
   int port = 0;
   std::atomic<bool> listening = true;
+  // On the first shard:
+  std::shared_ptr<Tls> tls;  // none: plain HTTP
+  std::array<int64_t, 2> tls_times{};
+  std::chrono::steady_clock::time_point next_look{};
 
   void stop_listening() {
     shards[0]->post([this] {
@@ -51,6 +69,23 @@ struct HttpServer::State {
       acceptor->close(ignored);
       listening = false;
     });
+  }
+
+  /// The certificates; read again when their files have changed. Those that cannot be read change nothing.
+  const std::shared_ptr<Tls>& current_tls() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!tls || now < next_look) return tls;
+    next_look = now + kLookInterval;
+    const auto times = times_of(shared->options.tls);
+    if (std::exchange(tls_times, times) == times) return tls;
+    auto fresh = tls_for_server(shared->options.tls);
+    if (fresh.ok()) {
+      tls = std::move(*fresh);
+      log_info("new certificates were read from {}", shared->options.tls.certificates);
+    } else {
+      log_warning("the old certificates stay: {}", fresh.error().message);
+    }
+    return tls;
   }
 
   /// One acceptor deals connections out in turn, which spreads few long streams better than the kernel's hash would.
@@ -68,12 +103,13 @@ struct HttpServer::State {
         shared->connections.fetch_sub(1);
         Failure ignored;
         socket.non_blocking(true, ignored);
-        if (!shared->tls) socket.write_some(asio::buffer(kFull), ignored);
+        if (!tls) socket.write_some(asio::buffer(kFull), ignored);
         continue;
       }
-      const bool posted = shard->post([shard, shared = shared, moved = std::move(socket)]() mutable {
-        std::make_shared<Connection>(shard, shared, std::move(moved))->start();
-      });
+      const bool posted =
+          shard->post([shard, shared = shared, moved = std::move(socket), ours = current_tls()]() mutable {
+            std::make_shared<Connection>(shard, shared, std::move(moved), std::move(ours))->start();
+          });
       if (!posted) shared->connections.fetch_sub(1);
     }
   }
@@ -87,7 +123,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
   if (!options.refusal)
     options.refusal = [](int status, std::string_view text) { return HttpResponse{status, {}, std::string(text)}; };
   if (!options.tls.certificates.empty()) {
-    ASSIGN_OR_RETURN(state->shared->tls, tls_for_server(options.tls));
+    state->tls_times = times_of(options.tls);
+    ASSIGN_OR_RETURN(state->tls, tls_for_server(options.tls));
   }
   state->shared->options = std::move(options);
   state->shared->handler = std::move(handler);

@@ -173,6 +173,23 @@ TEST(Tls, SaysWhichFileIsNone) {
   EXPECT_THAT(HttpServer::start(options, echo).error().message, HasSubstr("no private key of"));
 }
 
+TEST(Tls, ReadsNewCertificatesWithoutAStart) {
+  trusted();
+  const TestCertificate replaced("replaced", "localhost");
+  const auto server = serve(encrypted(replaced));
+  ASSERT_FALSE(HttpClient(url_of(*server)).send({"GET", "/", {}, "", ""}, 5s).ok());
+
+  std::filesystem::copy_file(trusted().certificate, replaced.certificate,
+                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(trusted().key, replaced.key, std::filesystem::copy_options::overwrite_existing);
+  const auto deadline = std::chrono::steady_clock::now() + 10s;
+  bool good = false;
+  while (!good && std::chrono::steady_clock::now() < deadline)
+    good = HttpClient(url_of(*server)).send({"GET", "/", {}, "", ""}, 5s).ok();
+
+  EXPECT_TRUE(good);
+}
+
 TEST(Tls, EndsWhileClientsAreConnected) {
   auto server = serve(encrypted(trusted()));
   HttpClient client(url_of(*server));

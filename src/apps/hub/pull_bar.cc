@@ -1,5 +1,6 @@
 #include "apps/hub/pull_bar.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ std::string time_text(double seconds) {
   return whole >= 60 ? fmt::format("{}m{:02}s", whole / 60, whole % 60) : fmt::format("{}s", whole);
 }
 
-PullBar::PullBar(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
+PullBar::PullBar(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0), shown_us_(now_us()) {}
 
 PullBar::~PullBar() {
   if (visible_) std::fprintf(stderr, "\r\033[K");
@@ -41,12 +42,12 @@ void PullBar::show(const FileProgress& progress) {
     return;
   }
   const int64_t now = now_us();
-  const bool first = past_.empty();
   if (past_.empty() || now - past_.back().first > 100'000) past_.emplace_back(now, progress.all_completed);
   while (past_.size() > 2 && past_.front().first < now - kWindow_us) past_.pop_front();
-  if (progress.completed == progress.total && !first)
+  if (progress.completed < progress.total) coming_.insert(progress.file);
+  if (progress.completed == progress.total && coming_.erase(progress.file) > 0)
     line(fmt::format("  {}  {}", progress.file, size_text(progress.total)));
-  if (now - shown_us_ < (terminal_ ? 100'000 : kLineInterval_us) || first) return;
+  if (now - shown_us_ < (terminal_ ? 100'000 : kLineInterval_us)) return;
   shown_us_ = now;
   if (!terminal_) return line(state(progress));
   constexpr int width = 24;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -29,7 +30,8 @@ class PullBar {
   const bool terminal_;
   bool visible_ = false;
   bool waited_ = false;
-  int64_t shown_us_ = 0;
+  int64_t shown_us_;
+  std::set<std::string> coming_;                  // files that were not there when they were first told of
   std::deque<std::pair<int64_t, int64_t>> past_;  // times and bytes of the last seconds
 };
 

@@ -16,11 +16,10 @@ std::string name_of_path(std::string path) {
   return path.ends_with(".gguf") ? path.substr(0, path.size() - 5) : path;
 }
 
-Result<FoundModel> pull(const ModelName& name, const std::string& revision, bool quiet) {
-  PullBar bar(quiet);
+Result<FoundModel> pull(const ModelName& name, const std::string& revision) {
+  PullBar bar(false);
   const HubOptions options = hub_options_from_environment();
-  if (!quiet && !options.offline)
-    fmt::print(stderr, "{} is not here yet: pulling it from {}\n", name.text(), options.endpoint);
+  if (!options.offline) fmt::print(stderr, "{} is not here yet: pulling it from {}\n", name.text(), options.endpoint);
   ASSIGN_OR_RETURN(const CachedModel model, pull_model(options, name, revision, [&](const FileProgress& progress) {
                      bar.show(progress);
                      return true;
@@ -30,7 +29,7 @@ Result<FoundModel> pull(const ModelName& name, const std::string& revision, bool
 
 }  // namespace
 
-Result<FoundModel> find_model(const std::string& model, const std::string& revision, bool quiet) {
+Result<FoundModel> find_model(const std::string& model, const std::string& revision) {
   if (model.empty()) {
     ASSIGN_OR_RETURN(const std::string path, default_model_path());
     return FoundModel{path, name_of_path(path)};
@@ -47,7 +46,7 @@ Result<FoundModel> find_model(const std::string& model, const std::string& revis
   }
   if (!parsed.ok() || model.ends_with(".gguf"))
     return FoundModel{model, name_of_path(model)};  // opening it says what is wrong
-  return pull(*parsed, wanted, quiet);
+  return pull(*parsed, wanted);
 }
 
 bool names_model(const std::string& word) {

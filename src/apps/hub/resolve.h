@@ -14,9 +14,9 @@ struct FoundModel {
   std::string name;  // what clients may call it
 };
 
-/// `model` is empty for the default one. `revision` is a branch, tag or commit of the hub; "" is main. `quiet` shows no
-/// progress.
-Result<FoundModel> find_model(const std::string& model, const std::string& revision, bool quiet);
+/// `model` is empty for the default one. `revision` is a branch, tag or commit of the hub; "" is main. A pull shows
+/// its progress.
+Result<FoundModel> find_model(const std::string& model, const std::string& revision);
 
 /// Whether a word of the command line names a model: a file, a model of the library, or one that a hub may have.
 bool names_model(const std::string& word);
