@@ -5,13 +5,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
-#include <map>
 #include <mutex>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/hub/inspect.h"
+#include "apps/hub/library.h"
 #include "apps/instance.h"
 #include "apps/interrupt.h"
 #include "base/event.h"
@@ -144,50 +144,12 @@ void complete_pooling(ServerOptions& options, const Instance& instance) {
   pooling.asks_yes_or_no = pooler && pooler->head && pooler->head->yes_or_no;
 }
 
-std::string size_text(int64_t parameters) {
-  const auto count = static_cast<double>(parameters);
-  if (count >= 1e9) return fmt::format("{:.1f}B", count / 1e9);
-  return count >= 1e6 ? fmt::format("{:.0f}M", count / 1e6) : fmt::format("{:.0f}K", count / 1e3);
-}
-
-int64_t modified_s(const std::string& path) {
-  struct stat found{};
-  return stat(path.c_str(), &found) == 0 ? found.st_mtime : 0;
-}
-
-/// What the files of a model say of it.
-ModelDetails details_of(const Checkpoint& checkpoint) {
-  ModelDetails details;
-  StoredModel& model = details.model;
-  details.config = checkpoint.config();
-  model.path = checkpoint.path();
-  model.format = checkpoint.kind() == CheckpointKind::gguf ? "gguf" : "safetensors";
-  model.family = details.config.string("model_type").value_or("");
-  model.context_length = details.config.integer("max_position_embeddings").value_or(0);
-  model.embedding_length = details.config.integer("hidden_size").value_or(0);
-  model.modified_s = modified_s(model.path);
-  std::map<std::string, int64_t> bytes_of_type;
-  for (const StoredTensor& tensor : checkpoint.tensors()) {
-    int64_t values = 1;
-    for (const int64_t size : tensor.shape) values *= size;
-    model.parameters += values;
-    model.bytes += static_cast<int64_t>(tensor.bytes.size());
-    bytes_of_type[std::string(tensor.type)] += static_cast<int64_t>(tensor.bytes.size());
-  }
-  const auto most = std::ranges::max_element(bytes_of_type, {}, [](const auto& entry) { return entry.second; });
-  if (most != bytes_of_type.end()) model.quantization = most->first;
-  // Several values may be packed into one of those that are stored.
-  if (details.config.has("quantization_config")) model.parameters = 0;
-  if (model.parameters > 0) model.parameter_size = size_text(model.parameters);
-  return details;
-}
-
 void complete(ServerOptions& options, const Instance& instance) {
   complete_pooling(options, instance);
   if (options.model_names.empty()) options.model_names.push_back(instance.name);
   options.model_root = instance.checkpoint->path();
   options.version = quern_version;
-  options.details = details_of(*instance.checkpoint);
+  if (auto details = inspect_model(instance.checkpoint->path()); details.ok()) options.details = std::move(*details);
   options.memory_bytes = instance.memory.total();
   if (instance.device->kind() != DeviceKind::cpu) options.gpu_bytes = options.memory_bytes;
   options.most_sequences = instance.options.max_num_seqs;
@@ -309,6 +271,7 @@ int serve(ServeOptions& options) {
   if (!format.ok()) return fail(format.error().message);
   options.server.reply_format = std::move(format).value();
   if ((*instance)->chat_template) chat = std::make_shared<const ChatTemplate>(std::move(*(*instance)->chat_template));
+  if (options.server.allow_model_management) options.server.library = std::make_shared<HubLibrary>();
   options.server.gauges = [model = instance->get()] { return gauges_of(*model); };
   EngineService service(*(*instance)->engine);
   Server server(options.server, service, (*instance)->tokenizer, chat);

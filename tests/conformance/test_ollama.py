@@ -3,6 +3,7 @@ import asyncio
 import datetime
 import json
 import pathlib
+import sys
 from typing import Literal
 
 import ollama
@@ -12,6 +13,9 @@ import pytest
 import make_scripted_model as script
 from conftest import Running
 from test_tools import CITY, REASONS, TEMPLATE, TOOLS, WRITES, call
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))
+from hub_server import Hub, Repository  # noqa: E402
 
 POOLING = pathlib.Path(__file__).parents[1] / "pooling"
 CALL = "<think>Ask it.</think>Let me see." + call("get_weather", CITY)
@@ -223,6 +227,40 @@ def test_errors(client, server):
         status, _, text = server.post(path, body, Content_Type="application/json")
         assert status in (400, 404) and list(json.loads(text)) == ["error"], text
         assert isinstance(json.loads(text)["error"], str)
+
+
+def test_models_come_from_a_hub_and_go(model, tmp_path):
+    hub = Hub()
+    tiny = (pathlib.Path(__file__).parents[1] / "golden" / "llama3_rope_gguf" / "model.gguf").read_bytes()
+    hub.repositories["org/tiny"] = Repository({"tiny-Q4_K_M.gguf": tiny})
+    running = Running(model, "--allow-model-management", env={
+        "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HOME": str(tmp_path), "QUERN_MODELS": str(tmp_path / "models"),
+        "HF_HUB_OFFLINE": "0"})
+    client = ollama.Client(host=running.url)
+
+    def names():
+        return {one.model for one in client.list().models}
+    before = names()
+    said = list(client.pull("org/tiny", stream=True))
+    assert said[0].status == "pulling manifest" and said[-1].status == "success"
+    assert max(part.completed or 0 for part in said) == len(tiny) == said[1].total
+    pulled = names() - before
+    assert len(pulled) == 1 and pulled.pop().startswith("org/tiny")
+    assert client.pull("org/tiny").status == "success"  # nothing comes twice
+    shown = client.show("org/tiny")
+    assert shown.details.format == "gguf" and shown.modelinfo["general.architecture"] == "llama"
+    assert client.copy("org/tiny", "mine").status == "success" and "mine:latest" in names()
+    assert client.delete("mine").status == "success" and "mine:latest" not in names()
+    for change in (lambda: client.delete("mine"), lambda: client.copy("none", "x"), lambda: client.show("none")):
+        with pytest.raises(ollama.ResponseError, match="not found") as caught:
+            change()
+        assert caught.value.status_code == 404
+    with pytest.raises(ollama.ResponseError):
+        list(client.pull("org/none", stream=True))
+    with pytest.raises(ollama.ResponseError):
+        client.pull("org/none")
+    assert running.stop() == 0
+    hub.stop()
 
 
 def test_wire(server):
