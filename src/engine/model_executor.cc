@@ -13,6 +13,7 @@
 
 #include "base/channel.h"
 #include "base/clock.h"
+#include "engine/executor_memory.h"
 #include "engine/graphs.h"
 #include "engine/rows.h"
 #include "engine/sampler.h"
@@ -63,13 +64,6 @@ Parts parts_of(const Decoder& decoder, Device& device, const ModelExecutorOption
   return parts;
 }
 
-/// What an executor holds of its device.
-struct ExecutorMemory {
-  std::byte* block = nullptr;
-  std::byte* host = nullptr;
-  std::byte* pool = nullptr;
-};
-
 /// How often a waiting executor looks whether the step in flight is done.
 constexpr std::chrono::microseconds poll{50};
 
@@ -80,29 +74,29 @@ constexpr std::chrono::seconds longest_mask_wait{5};
 class ModelExecutor final : public Executor {
  public:
   ModelExecutor(const Decoder& decoder, Device& device, const ModelExecutorOptions& options, const Parts& parts,
-                const ExecutorMemory& memory)
+                ExecutorMemory memory)
       : decoder_(decoder),
         device_(device),
         options_(options),
-        memory_(memory),
-        arena_begin_(memory.block + parts.total() - parts.arena),
+        memory_(std::move(memory)),
+        arena_begin_(memory_.block() + parts.total() - parts.arena),
         arena_bytes_(parts.arena),
         rows_(static_cast<size_t>(options.rows)),
-        stage_(memory.block, memory.host, std::max(options.max_tokens, Graphs::padded(options.rows)),
+        stage_(memory_.block(), memory_.host(), std::max(options.max_tokens, Graphs::padded(options.rows)),
                Graphs::padded(options.rows)),
-        lists_(memory.block + parts.stage, memory.host + parts.host_stage),
-        next_(Tensor::dense(memory.block + parts.stage + parts.lists, Dtype::i32, options.rows)),
+        lists_(memory_.block() + parts.stage, memory_.host() + parts.host_stage),
+        next_(Tensor::dense(memory_.block() + parts.stage + parts.lists, Dtype::i32, options.rows)),
         arena_(arena_begin_, arena_bytes_),
-        sampler_(device, memory.host + parts.host_stage + parts.host_lists, options.rows, options.vocab, next_),
-        scorer_(device, memory.host + parts.host_total() - parts.host_scorer, options.max_tokens,
+        sampler_(device, memory_.host() + parts.host_stage + parts.host_lists, options.rows, options.vocab, next_),
+        scorer_(device, memory_.host() + parts.host_total() - parts.host_scorer, options.max_tokens,
                 scored_tokens(options), options.see_logits) {
-    cache_.pool = memory.pool;
-    cache_.states = memory.pool + int64_t{options.pages} * options.kv.page_bytes;
+    cache_.pool = memory_.pool();
+    cache_.states = memory_.pool() + int64_t{options.pages} * options.kv.page_bytes;
     cache_.layout = options.kv;
     cache_.dtype = options.kv_dtype;
     const int32_t pages = pages_per_row(options);
     const auto groups = static_cast<int32_t>(options.kv.groups.size());
-    std::byte* const tables = memory.block + parts.stage + parts.lists + parts.next;
+    std::byte* const tables = memory_.block() + parts.stage + parts.lists + parts.next;
     all_tables_ = Tensor::dense(tables, Dtype::i32, groups * options.rows * pages);
     for (int32_t group = 0; group < groups; ++group) {
       const int64_t offset = int64_t{group} * options.rows * pages * dtype_bytes(Dtype::i32);
@@ -127,7 +121,6 @@ class ModelExecutor final : public Executor {
     masks_ready_.notify_all();
     if (thread_.joinable()) thread_.join();
     graphs_.reset();
-    for (std::byte* const block : {memory_.block, memory_.pool, memory_.host}) device_.release(block);
   }
 
   void on_result(std::function<void(StepResult)> deliver) override {
@@ -265,7 +258,7 @@ class ModelExecutor final : public Executor {
   }
 
   Step step_of(Exec& exec, const StepShape& shape) const {
-    return {exec, shape, StepStage::inputs(memory_.block, shape), cache_};
+    return {exec, shape, StepStage::inputs(memory_.block(), shape), cache_};
   }
 
   /// Depends on the shape alone.
@@ -389,23 +382,10 @@ int64_t model_executor_bytes(const Decoder& decoder, Device& device, const Model
 Result<std::unique_ptr<Executor>> make_model_executor(const Decoder& decoder, Device& device,
                                                       const ModelExecutorOptions& options) {
   const Parts parts = parts_of(decoder, device, options);
-  ExecutorMemory memory;
-  const auto give_back = [&](Error error) {
-    for (std::byte* const block : {memory.block, memory.host, memory.pool}) {
-      if (block != nullptr) device.release(block);
-    }
-    return error;
-  };
-  auto block = device.allocate(parts.total());
-  if (!block.ok()) return give_back(std::move(block).error());
-  memory.block = *block;
-  auto host = device.allocate_host(parts.host_total());
-  if (!host.ok()) return give_back(std::move(host).error());
-  memory.host = *host;
-  auto pool = device.allocate(int64_t{options.pages} * options.kv.page_bytes + row_state_bytes(options));
-  if (!pool.ok()) return give_back(std::move(pool).error());
-  memory.pool = *pool;
-  return std::unique_ptr<Executor>(std::make_unique<ModelExecutor>(decoder, device, options, parts, memory));
+  ASSIGN_OR_RETURN(auto memory,
+                   ExecutorMemory::take(device, parts.total(), parts.host_total(),
+                                        int64_t{options.pages} * options.kv.page_bytes + row_state_bytes(options)));
+  return std::unique_ptr<Executor>(std::make_unique<ModelExecutor>(decoder, device, options, parts, std::move(memory)));
 }
 
 }  // namespace quern

@@ -11,6 +11,7 @@
 #include "base/channel.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "engine/executor_memory.h"
 #include "engine/rows.h"
 #include "ops/copy_pages.h"
 #include "ops/pool.h"
@@ -133,32 +134,26 @@ SliceResult finished(std::vector<float> values, const Request& request) {
   return result;
 }
 
-struct PoolingMemory {
-  std::byte* block = nullptr;
-  std::byte* host = nullptr;
-  std::byte* pool = nullptr;
-};
-
 /// Thread: executor, but for submit() and the destructor.
 class PoolingExecutor final : public Executor {
  public:
   PoolingExecutor(const PoolingModel& model, Device& device, const ModelExecutorOptions& options, const Parts& parts,
-                  const PoolingMemory& memory)
+                  ExecutorMemory memory)
       : model_(model),
         device_(device),
         options_(options),
-        memory_(memory),
-        host_vectors_(memory.host + parts.host_inputs + parts.host_lists),
+        memory_(std::move(memory)),
+        host_vectors_(memory_.host() + parts.host_inputs + parts.host_lists),
         rows_(static_cast<size_t>(options.rows)),
-        lists_(memory.block + parts.inputs, memory.host + parts.host_inputs),
-        arena_begin_(memory.block + parts.total() - parts.arena),
+        lists_(memory_.block() + parts.inputs, memory_.host() + parts.host_inputs),
+        arena_begin_(memory_.block() + parts.total() - parts.arena),
         arena_bytes_(parts.arena) {
-    cache_.pool = memory.pool;
+    cache_.pool = memory_.pool();
     cache_.layout = options.kv;
     cache_.dtype = options.kv_dtype;
     const int32_t pages = pages_per_row(options);
     const auto groups = static_cast<int32_t>(options.kv.groups.size());
-    std::byte* const tables = memory.block + parts.inputs + parts.lists;
+    std::byte* const tables = memory_.block() + parts.inputs + parts.lists;
     all_tables_ = Tensor::dense(tables, Dtype::i32, groups * options.rows * pages);
     for (int32_t group = 0; group < groups; ++group) {
       const int64_t offset = int64_t{group} * options.rows * pages * i32_bytes;
@@ -170,7 +165,6 @@ class PoolingExecutor final : public Executor {
   ~PoolingExecutor() override {
     plans_.close();
     if (thread_.joinable()) thread_.join();
-    for (std::byte* const block : {memory_.block, memory_.pool, memory_.host}) device_.release(block);
   }
 
   void on_result(std::function<void(StepResult)> deliver) override {
@@ -207,7 +201,7 @@ class PoolingExecutor final : public Executor {
     }
     set_pages(exec, plan);
     const StepShape shape = stage(plan);
-    Step step{exec, shape, inputs_at(memory_.block, shape), cache_};
+    Step step{exec, shape, inputs_at(memory_.block(), shape), cache_};
     const Tensor vectors = run(model_, step, sums_);
     const int32_t count = vectors ? vectors.dims[0] : 0;
     const int64_t row_bytes = int64_t{model_.pooler.width()} * dtype_bytes(vectors.dtype);
@@ -264,11 +258,11 @@ class PoolingExecutor final : public Executor {
     const StepShape shape{static_cast<int>(tokens.size()), static_cast<int>(rows.size()),
                           static_cast<int>(outputs.size())};
     CHECK(shape.tokens <= options_.max_tokens && shape.segments <= options_.rows);
-    auto* to = reinterpret_cast<int32_t*>(memory_.host);
+    auto* to = reinterpret_cast<int32_t*>(memory_.host());
     for (const auto* list : {&tokens, &types, &positions, &rows, &starts, &outputs}) {
       to = std::copy(list->begin(), list->end(), to);
     }
-    device_.copy_in(memory_.block, memory_.host, reinterpret_cast<std::byte*>(to) - memory_.host);
+    device_.copy_in(memory_.block(), memory_.host(), reinterpret_cast<std::byte*>(to) - memory_.host());
     return shape;
   }
 
@@ -302,7 +296,7 @@ class PoolingExecutor final : public Executor {
   const PoolingModel model_;
   Device& device_;
   const ModelExecutorOptions options_;
-  const PoolingMemory memory_;
+  const ExecutorMemory memory_;
   std::byte* const host_vectors_;
   KvCache cache_;
   Tensor all_tables_;  // those of all groups, as one axis
@@ -328,23 +322,9 @@ int64_t pooling_executor_bytes(const PoolingModel& model, Device& device, const 
 Result<std::unique_ptr<Executor>> make_pooling_executor(const PoolingModel& model, Device& device,
                                                         const ModelExecutorOptions& options) {
   const Parts parts = parts_of(model, device, options);
-  PoolingMemory memory;
-  const auto give_back = [&](Error error) {
-    for (std::byte* const block : {memory.block, memory.host, memory.pool}) {
-      if (block != nullptr) device.release(block);
-    }
-    return error;
-  };
-  auto block = device.allocate(parts.total());
-  if (!block.ok()) return give_back(std::move(block).error());
-  memory.block = *block;
-  auto host = device.allocate_host(parts.host_total());
-  if (!host.ok()) return give_back(std::move(host).error());
-  memory.host = *host;
-  auto pool = device.allocate(int64_t{options.pages} * options.kv.page_bytes);
-  if (!pool.ok()) return give_back(std::move(pool).error());
-  memory.pool = *pool;
-  return std::unique_ptr<Executor>(std::make_unique<PoolingExecutor>(model, device, options, parts, memory));
+  ASSIGN_OR_RETURN(auto memory, ExecutorMemory::take(device, parts.total(), parts.host_total(),
+                                                     int64_t{options.pages} * options.kv.page_bytes));
+  return std::unique_ptr<Executor>(std::make_unique<PoolingExecutor>(model, device, options, parts, std::move(memory)));
 }
 
 }  // namespace quern
