@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <random>
+#include <semaphore>
 #include <string>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -166,25 +167,25 @@ double percentile(std::vector<double>& values, double part) {
   return *at;
 }
 
-/// Seconds that each of many requests took, from the time when it was due: Poisson arrivals over 64 connections that
-/// are kept open. Client and server share the machine.
-std::vector<double> open_loop(int port, double rate, double time_s) {
-  constexpr int connections = 64;
-  const std::string request = post(R"({"prompt":"Once upon a time there was a","max_tokens":1})");
-  std::vector<std::vector<double>> times(connections);
+constexpr int clients = 64;
+
+/// Seconds that each of many requests took: Poisson arrivals over 64 threads, each of which makes its own way to ask.
+/// Client and server share the machine.
+template <typename Make>
+std::vector<double> open_loop(double rate, double time_s, Make&& make) {
+  std::vector<std::vector<double>> times(clients);
   std::vector<std::thread> threads;
   const auto start = Clock::now() + std::chrono::milliseconds(50);
-  for (int i = 0; i < connections; ++i) {
+  for (int i = 0; i < clients; ++i) {
     threads.emplace_back([&, i] {
-      Connection connection(port);
+      const auto ask = make();
       std::mt19937 random(static_cast<unsigned>(i));
-      std::exponential_distribution<double> gap(rate / connections);
+      std::exponential_distribution<double> gap(rate / clients);
       for (double due = gap(random); due < time_s; due += gap(random)) {
         const auto at = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(due));
         std::this_thread::sleep_until(at);
         const auto sent = Clock::now();
-        connection.send(request);
-        connection.answer();
+        ask();
         times[static_cast<size_t>(i)].push_back(std::chrono::duration<double>(Clock::now() - sent).count());
       }
     });
@@ -195,14 +196,53 @@ std::vector<double> open_loop(int port, double rate, double time_s) {
   return all;
 }
 
-void overhead(int port) {
+/// Over connections that are kept open.
+std::vector<double> over_http(int port, double rate, double time_s) {
+  return open_loop(rate, time_s, [port] {
+    return [connection = std::make_shared<Connection>(port)] {
+      connection->send(post(R"({"prompt":"Once upon a time there was a","max_tokens":1})"));
+      connection->answer();
+    };
+  });
+}
+
+class Waiting final : public EventSink {
+ public:
+  void deliver(TokenEvent event) override {
+    if (event.finish) done_.release();
+  }
+  void wait() { done_.acquire(); }
+
+ private:
+  std::binary_semaphore done_{0};
+};
+
+/// Without a server.
+std::vector<double> over_nothing(NullModel& model, double rate, double time_s) {
+  return open_loop(rate, time_s, [&model] {
+    return [&model] {
+      Request request;
+      const auto sink = std::make_shared<Waiting>();
+      request.prompt = {1, 2, 3};
+      request.max_tokens = 1;
+      request.sink = sink;
+      model.submit(std::move(request));
+      sink->wait();
+    };
+  });
+}
+
+void overhead(int port, NullModel& model) {
   constexpr double rate = 1000;
-  open_loop(port, rate, 1);
-  auto times = open_loop(port, rate, 5);
+  over_http(port, rate, 1);
+  auto direct = over_nothing(model, rate, 5);
+  auto times = over_http(port, rate, 5);
+  const double p50 = percentile(times, 0.5) - percentile(direct, 0.5);
+  const double p99 = percentile(times, 0.99) - percentile(direct, 0.99);
   fmt::print(
       "HTTP over the engine, 64 connections, {:.0f} requests/s, p50 / p99: {:.0f} / {:.0f} us (must <= 150 / 600 us, "
       "aim 60 / 250 us)\n",
-      rate, percentile(times, 0.5) * 1e6, percentile(times, 0.99) * 1e6);
+      rate, p50 * 1e6, p99 * 1e6);
 }
 
 struct Streamed {
@@ -319,10 +359,10 @@ void slow_readers(int port, NullModel& model) {
     streams.back()->send(request);
   }
   auto drain = std::make_unique<Drain>(streams);
-  open_loop(port, rate, 1);
-  auto read = open_loop(port, rate, 5);
+  over_http(port, rate, 1);
+  auto read = over_http(port, rate, 5);
   drain.reset();
-  auto unread = open_loop(port, rate, 5);
+  auto unread = over_http(port, rate, 5);
   const double before = percentile(read, 0.99) * 1e3;
   const double after = percentile(unread, 0.99) * 1e3;
   fmt::print("p99 of others when 500 streams (step 10 ms) are read no more: {:.1f} -> {:.1f} ms (must <= 1.1x)\n",
@@ -393,7 +433,7 @@ int run(const std::string& model) {
   const Status started = server.start();
   if (!started.ok()) Connection::fail(started.error().message.c_str());
   idle_connections(server.port());
-  overhead(server.port());
+  overhead(server.port(), engine);
   streaming(server.port(), engine);
   slow_readers(server.port(), engine);
   long_chat(*tokenizer);

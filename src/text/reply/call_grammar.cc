@@ -103,6 +103,7 @@ std::optional<std::string> reply_grammar(const ReplyFormat& format, const Tokeni
   if (dialect == nullptr || dialect->grammar == nullptr || options.tools.empty()) return std::nullopt;
   const CallGrammar grammar(options.tools, tokenizer);
   const CallTags calls = dialect->grammar(grammar);
+  if (calls.tags.empty()) return std::nullopt;
   if (calls.triggers.empty() && !forced) return std::nullopt;
   Json reply = calls.triggers.empty() ? tags::separated(calls.tags, "\n", true, options.one_call)
                                       : tags::triggered({.triggers = calls.triggers,

@@ -120,6 +120,10 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
       {"hermes", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}\n</tool_call>"},
       {"qwen3_coder",
        "<tool_call>\n<function=get_weather>\n<parameter=city>\nx\n</parameter>\n</function>\n</tool_call>"},
+      {"glm45", "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>x</arg_value>\n</tool_call>"},
+      {"deepseek_v3",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": "
+       "\"x\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
       {"llama3_json", "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"x\"}}"},
       {"json", "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}"},
       {"pythonic", "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}"},

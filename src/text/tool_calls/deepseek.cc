@@ -49,10 +49,21 @@ Reading<bool> read(ReplyReader& in, int start) {
   co_return true;
 }
 
-CallTags framed(const CallGrammar& of, Json::Array each) {
+CallTags framed(const CallGrammar& of, Json::Array each, std::string_view between) {
   CallTags calls{{of.edge(kAllBegin)}, {}};
-  calls.tags.push_back(of.tag(kAllBegin, "", tags::separated(std::move(each), "", true, false), "", kAllEnd));
+  calls.tags.push_back(of.tag(kAllBegin, "", tags::separated(std::move(each), between, true, false), "", kAllEnd));
   return calls;
+}
+
+CallTags v3_grammar(const CallGrammar& of) {
+  Json::Array each;
+  for (const Tool& tool : of.tools()) {
+    Json call =
+        tags::sequence({tags::literal("function"), of.part(kSeparator), tags::literal(tool.name + "\n```json\n"),
+                        tags::json(CallGrammar::schema(tool)), tags::literal("\n```")});
+    each.push_back(of.tag(kBegin, "", std::move(call), "", kEnd));
+  }
+  return framed(of, std::move(each), "\n");
 }
 
 CallTags v31_grammar(const CallGrammar& of) {
@@ -61,7 +72,7 @@ CallTags v31_grammar(const CallGrammar& of) {
     Json call = tags::sequence({of.part(kSeparator), tags::json(CallGrammar::schema(tool))});
     each.push_back(of.tag(kBegin, tool.name, std::move(call), "", kEnd));
   }
-  return framed(of, std::move(each));
+  return framed(of, std::move(each), "");
 }
 
 const std::vector<std::string_view> kMarkers = {kAllBegin, kAllEnd, kBegin, kEnd, kSeparator};
@@ -70,7 +81,8 @@ const KnownDialect v3{{.name = "deepseek_v3",
                        .spoken_in = v3_spoken_in,
                        .markers = kMarkers,
                        .starts = {{kAllBegin}, {kBegin}},
-                       .read = read}};
+                       .read = read,
+                       .grammar = v3_grammar}};
 const KnownDialect v31{{.name = "deepseek_v31",
                         .spoken_in = v31_spoken_in,
                         .markers = kMarkers,

@@ -31,13 +31,25 @@ Reading<bool> read(ReplyReader& in, int) {
   co_return true;
 }
 
+/// A value may be anything between its marks, which only texts can end: none where they are special tokens.
+CallTags grammar(const CallGrammar& of) {
+  if (std::holds_alternative<int32_t>(of.edge("<arg_value>"))) return {};
+  CallTags calls{{of.edge("<tool_call>")}, {}};
+  for (const Tool& tool : of.tools()) {
+    Json arguments = tags::sequence({tags::regex("\\n?"), tags::json(CallGrammar::schema(tool), "glm_xml")});
+    calls.tags.push_back(of.tag("<tool_call>", tool.name, std::move(arguments), "", "</tool_call>"));
+  }
+  return calls;
+}
+
 const KnownDialect known{
     {.name = "glm45",
      .more_names = {"glm47"},
      .spoken_in = spoken_in,
      .markers = {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
      .starts = {{"<tool_call>"}},
-     .read = read}};
+     .read = read,
+     .grammar = grammar}};
 
 }  // namespace
 }  // namespace quern
