@@ -43,8 +43,8 @@ AnswerPiece Answer::take(const TokenEvent& event) {
   return piece;
 }
 
-/// The token that ends an answer adds no text, unless the client wants the end to be seen. After an echoed prompt it has
-/// a place among the logprobs all the same: programs that score texts leave the last one away, whatever it is.
+/// The token that ends an answer adds no text, unless the client wants the end to be seen. After an echoed prompt it
+/// has a place among the logprobs all the same: programs that score texts leave the last one away, whatever it is.
 void Answer::add_token(const TokenEvent& event, size_t index, AnswerPiece& piece) {
   const int32_t id = event.tokens[index];
   ++tokens_;
