@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -340,3 +341,28 @@ def test_a_model_is_pulled_when_it_is_asked_for_and_then_found_offline(hub, mach
     assert again.stdout == tokenized.stdout and again.stderr == ""
     missing = machine.run("tokenize", "org/missing", "hello", HF_HUB_OFFLINE="1")
     assert missing.stderr.startswith("quern: org/missing is not in the cache, and HF_HUB_OFFLINE is set")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    paths = str(folder / "cert.pem"), str(folder / "key.pem")
+    subprocess.run([shutil.which("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", paths[1], "-out", paths[0]],
+                   check=True, capture_output=True)
+    return paths
+
+
+def test_an_encrypted_hub_is_trusted_by_its_certificate_only(home, certificate):
+    hub = Hub(certificate)
+    hub.repositories["org/tiny"] = gguf_repository()
+    hub.repositories["org/tiny"].large_bytes = 10 ** 9  # nothing is in the storage, which is not encrypted
+    machine = Machine(hub, home)
+    assert "certificate that is not trusted" in machine.refusal("org/tiny")
+    assert hub.requests == []
+    path = machine.pull("org/tiny", "--token", "mine", SSL_CERT_FILE=certificate[0])
+    assert pathlib.Path(path).read_bytes() == GGUF
+    assert machine.refusal("org/tiny:Q8_0", SSL_CERT_FILE="/nowhere/a.pem").endswith("but $SSL_CERT_FILE names it")
+    hub.repositories["org/tiny"].large_bytes = 1000
+    assert "which is not encrypted" in machine.refusal("org/tiny:Q8_0", SSL_CERT_FILE=certificate[0])
+    hub.stop()
