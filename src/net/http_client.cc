@@ -203,7 +203,10 @@ struct HttpClient::State {
 
   asio::awaitable<Status> read_body(Parser& parser, const HttpReading& reading, HttpResponse& response) {
     const bool streamed = reading.on_piece && response.status / 100 == 2;
-    std::vector<char> piece(streamed ? 256 << 10 : 16 << 10);
+    constexpr size_t large = 64 << 10;
+    std::vector<char> piece(streamed ? large : large / 4);
+    // Beast reads as much at once as the buffer holds: 512 bytes, if it is left alone.
+    if (streamed && parser.content_length_remaining().value_or(0) > large) inbox.reserve(large);
     while (!parser.is_done()) {
       parser.get().body().data = piece.data();
       parser.get().body().size = piece.size();
