@@ -48,6 +48,8 @@ const Route kRoutes[kRouteCount] = {
     {"/v1/responses/{id}", "GET, DELETE", Endpoint::stored_response},
     {"/v1/responses/{id}/cancel", "POST", Endpoint::stored_response},
     {"/v1/responses/{id}/input_items", "GET", Endpoint::stored_response},
+    {"/openapi.json", "GET", Endpoint::openapi},
+    {"/tokenizer_info", "GET", Endpoint::tokenizer_info},
     {"/tokenize", "POST", Endpoint::tokenize},
     {"/detokenize", "POST", Endpoint::detokenize},
     {"/api/chat", "POST", Endpoint::ollama_chat, Access::keyed, true, Protocol::ollama},

@@ -28,6 +28,8 @@ enum class Endpoint : uint8_t {
   responses,
   response_tokens,
   stored_response,
+  tokenizer_info,
+  openapi,
   tokenize,
   detokenize,
   ollama_chat,
@@ -59,7 +61,7 @@ struct Route {
   bool allows(std::string_view method) const;
 };
 
-inline constexpr int kRouteCount = 54;
+inline constexpr int kRouteCount = 56;
 extern const Route kRoutes[kRouteCount];
 
 /// The path of a request target: without scheme, host, query, doubled and final slashes; percent escapes decoded once.

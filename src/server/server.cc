@@ -22,6 +22,7 @@
 #include "server/openai/generation.h"
 #include "server/openai/pooling.h"
 #include "server/openai/tokens.h"
+#include "server/openapi/openapi.h"
 #include "server/page.h"
 #include "server/pooling_session.h"
 #include "server/responses/responses.h"
@@ -187,6 +188,8 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::count_tokens:
       case Endpoint::tokenize:
       case Endpoint::detokenize:
+      case Endpoint::openapi:
+      case Endpoint::tokenizer_info:
       case Endpoint::apply_template:
       case Endpoint::props:
       case Endpoint::slots: return tell(call, route.endpoint);
@@ -206,6 +209,8 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
         case Endpoint::count_tokens: return answer(*call, count_message_tokens(body, model->text));
         case Endpoint::tokenize: return answer(*call, tokenize(body, model->text));
         case Endpoint::detokenize: return answer(*call, detokenize(body, model->text));
+        case Endpoint::openapi: return call->send_json(openapi_document(model->text));
+        case Endpoint::tokenizer_info: return call->send_json(tokenizer_info(model->text));
         case Endpoint::apply_template: return answer(*call, apply_template(body, model->text));
         case Endpoint::props: return call->send_json(llama_props(model->text));
         default: return answer(*call, llama_slots(call->request.target, model->text, model->engine->stats()));

@@ -96,14 +96,13 @@ std::optional<ApiError> add_message(const Json& message, const std::string& path
   return std::nullopt;
 }
 
-Checked<Json::Array> read_messages(const Json& body) {
+Checked<Json::Array> read_messages(const Json* system, const Json* messages) {
   Json::Array out;
-  if (const Json* system = body.present("system")) {
+  if (system != nullptr) {
     auto text = text_of(*system, "system");
     if (!text.ok()) return text.error();
     out.push_back(Json().set("role", "system").set("content", std::move(text).value()));
   }
-  const Json* messages = body.present("messages");
   if (messages == nullptr || !messages->is_array() || messages->items().empty() ||
       messages->items().size() > kMaxMessages) {
     return wrong("messages: expected at least one message.", "messages");
@@ -150,46 +149,50 @@ std::optional<ApiError> read_tool_choice(const Json& choice, Json& chat) {
   return std::nullopt;
 }
 
-void copy(const Json& from, std::string_view name, std::string_view as, Json& to) {
-  if (const Json* value = from.present(name)) to.set(as, *value);
-}
-
 }  // namespace
 
-Checked<Json> chat_of_messages(const Json& body, bool needs_max_tokens) {
+Checked<Json> chat_of_messages(Fields& fields, bool needs_max_tokens) {
+  using Kind = Fields::Kind;
   Json chat;
-  if (needs_max_tokens && body.present("max_tokens") == nullptr) {
+  const Json* system = fields.one_of("system", {Kind::string, Kind::array});
+  const Json* messages = fields.one_of("messages", {Kind::array});
+  const Json* tools = fields.one_of("tools", {Kind::array});
+  const Json* choice = fields.one_of("tool_choice", {Kind::object});
+  const Json* thinking = fields.one_of("thinking", {Kind::object});
+  const Json* given = fields.one_of("chat_template_kwargs", {Kind::object});
+  for (const std::string_view name : {"model", "temperature", "top_p", "top_k", "stream", "max_tokens"}) {
+    if (const Json* value = fields.any(name)) chat.set(name, *value);
+  }
+  if (const Json* stops = fields.one_of("stop_sequences", {Kind::array})) chat.set("stop", *stops);
+  fields.stop_describing();
+  if (fields.failed()) return *fields.error();
+  if (needs_max_tokens && chat.find("max_tokens") == nullptr) {
     return ApiError{400, "max_tokens: this field is required.", "missing_required_parameter", "max_tokens"};
   }
-  auto messages = read_messages(body);
-  if (!messages.ok()) return messages.error();
-  chat.set("messages", std::move(messages).value());
-  if (const Json* tools = body.present("tools")) {
-    auto read = read_tools(*tools);
-    if (!read.ok()) return read.error();
-    chat.set("tools", std::move(read).value());
+  auto read = read_messages(system, messages);
+  if (!read.ok()) return read.error();
+  chat.set("messages", std::move(read).value());
+  if (tools != nullptr) {
+    auto offered = read_tools(*tools);
+    if (!offered.ok()) return offered.error();
+    chat.set("tools", std::move(offered).value());
   }
-  if (const Json* choice = body.present("tool_choice");
-      choice != nullptr && chat.find("tools") != nullptr && !chat.find("tools")->items().empty()) {
+  if (choice != nullptr && chat.find("tools") != nullptr && !chat.find("tools")->items().empty()) {
     if (auto error = read_tool_choice(*choice, chat)) return *error;
   }
-  Json variables;
-  if (const Json* given = body.present("chat_template_kwargs"); given != nullptr && given->is_object())
-    variables = *given;
-  if (const Json* thinking = body.present("thinking")) {
+  Json variables = given == nullptr ? Json() : *given;
+  if (thinking != nullptr) {
     const bool on = thinking->string("type") != "disabled";
     variables.set("enable_thinking", on).set("thinking", on);
   }
   if (variables.is_object()) chat.set("chat_template_kwargs", std::move(variables));
-  for (const std::string_view name : {"model", "max_tokens", "temperature", "top_p", "top_k", "stream"})
-    copy(body, name, name, chat);
-  copy(body, "stop_sequences", "stop", chat);
   return chat;
 }
 
 Checked<Generation> parse_messages(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  ASSIGN_OR_RETURN(const Json chat, chat_of_messages(json, true));
+  Fields fields(json);
+  ASSIGN_OR_RETURN(const Json chat, chat_of_messages(fields, true));
   ASSIGN_OR_RETURN(Generation generation, read_chat(chat, model));
   generation.protocol = Protocol::anthropic;
   return generation;
@@ -197,7 +200,8 @@ Checked<Generation> parse_messages(std::string_view body, const TextModel& model
 
 Checked<std::string> count_message_tokens(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  ASSIGN_OR_RETURN(const Json chat, chat_of_messages(json, false));
+  Fields given(json);
+  ASSIGN_OR_RETURN(const Json chat, chat_of_messages(given, false));
   Fields fields(chat);
   read_model(fields, model.options);
   const ToolUse tools = read_tool_use(fields, model);

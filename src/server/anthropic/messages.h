@@ -12,7 +12,7 @@ namespace quern {
 
 /// A body of /v1/messages as one of /v1/chat/completions. What no model here can do is refused by name; hints that
 /// change nothing, as `cache_control`, are passed over.
-Checked<Json> chat_of_messages(const Json& body, bool needs_max_tokens);
+Checked<Json> chat_of_messages(Fields& fields, bool needs_max_tokens);
 
 Checked<Generation> parse_messages(std::string_view body, const TextModel& model);
 /// The body of the answer of /v1/messages/count_tokens.

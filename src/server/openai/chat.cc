@@ -85,6 +85,10 @@ Checked<Generation> parse_chat(std::string_view body, const TextModel& model) {
 
 Checked<Generation> read_chat(const Json& body, const TextModel& model) {
   Fields fields(body);
+  return read_chat(fields, model);
+}
+
+Checked<Generation> read_chat(Fields& fields, const TextModel& model) {
   Generation generation;
   generation.chat = true;
   generation.model = read_model(fields, model.options);

@@ -131,6 +131,10 @@ Checked<Generation> parse_completion(std::string_view body, const TextModel& mod
 
 Checked<Generation> read_completion(const Json& body, const TextModel& model) {
   Fields fields(body);
+  return read_completion(fields, model);
+}
+
+Checked<Generation> read_completion(Fields& fields, const TextModel& model) {
   Generation generation;
   generation.model = read_model(fields, model.options);
   AnswerParams& params = generation.params;
@@ -149,7 +153,7 @@ Checked<Generation> read_completion(const Json& body, const TextModel& model) {
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   read_suffix(fields, model, params);
   read_constraint(fields, generation);
-  const Json* prompt = fields.any("prompt");
+  const Json* prompt = fields.one_of("prompt", {Fields::Kind::string, Fields::Kind::array});
   if (prompt == nullptr)
     fields.invalid("prompt", "missing_required_parameter", "Missing required parameter: 'prompt'.");
   read_unknown(fields, model.options, generation.unknown_fields);

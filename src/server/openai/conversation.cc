@@ -231,8 +231,10 @@ std::optional<ApiError> add_message(const Json& given, const std::string& path, 
 Checked<Messages> read_messages(Fields& fields, const TextModel& model) {
   const Json::Array* messages = fields.array("messages", kMaxMessages);
   if (fields.failed()) return *fields.error();
-  if (messages == nullptr)
-    return ApiError{400, "Missing required parameter: 'messages'.", "missing_required_parameter", "messages"};
+  if (messages == nullptr) {
+    fields.invalid("messages", "missing_required_parameter", "Missing required parameter: 'messages'.");
+    return fields.error().value_or(ApiError());
+  }
   if (messages->empty())
     return ApiError{400, "Invalid 'messages': expected at least one message.", "invalid_value", "messages"};
   Messages read;
@@ -311,6 +313,7 @@ Checked<Rendering> render_messages(Fields& fields, const TextModel& model, const
   add_variables(fields, variables);
   auto read = read_messages(fields, model);
   if (fields.failed()) return *fields.error();
+  if (fields.describing()) return ApiError();
   if (!read.ok()) return std::move(read).error();
   if (!chat_template)
     return ApiError{400,

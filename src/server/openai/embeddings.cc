@@ -86,16 +86,20 @@ Checked<PoolingCall> parse_embeddings(std::string_view body, const TextModel& mo
 
 Checked<PoolingCall> read_embeddings(const Json& body, const TextModel& model) {
   Fields fields(body);
+  return read_embeddings(fields, model);
+}
+
+Checked<PoolingCall> read_embeddings(Fields& fields, const TextModel& model) {
   PoolingCall call;
   read_pooling_fields(fields, model.options, call);
-  if (!fields.failed() && model.options.output != OutputKind::pooled)
+  if (!fields.failed() && !fields.describing() && model.options.output != OutputKind::pooled)
     return wrong_task(model.options, "/v1/embeddings");
   const InputReader reader(fields, model);
   call.base64 = fields.choice("encoding_format", {"float", "base64"}).value_or("float") == "base64";
   read_dimensions(fields, model.options, call);
   call.normalize = fields.boolean("normalize").value_or(model.options.pooling.normalize || call.dimensions > 0);
   const std::string prompt = read_prompt(fields, model.options.pooling);
-  const Json* input = fields.any("input");
+  const Json* input = fields.one_of("input", {Fields::Kind::string, Fields::Kind::array});
   if (input == nullptr) {
     fields.invalid("input", "missing_required_parameter", "Missing required parameter: 'input'.");
   }

@@ -42,12 +42,67 @@ bool has_kind(const Json& value, Fields::Kind kind) {
   return true;
 }
 
+std::string_view type_of(Fields::Kind kind) {
+  static constexpr std::string_view types[] = {"boolean", "number", "string", "array", "object"};
+  return types[static_cast<size_t>(kind)];
+}
+
+Json schema_of(Fields::Kind kind) {
+  return kind == Fields::Kind::any ? Json(Json::Object{}) : Json().set("type", type_of(kind));
+}
+
+/// Bounds that stand for none are left out.
+template <typename Number>
+Json bounded(std::string_view type, Number low, Number high) {
+  constexpr auto most = static_cast<Number>(std::numeric_limits<int32_t>::max());
+  Json schema = Json().set("type", type);
+  if (low > -most) schema.set("minimum", low);
+  if (high < most) schema.set("maximum", high);
+  return schema;
+}
+
+/// A field that may be left out may be null.
+Json with_null(Json schema) {
+  if (const Json* type = schema.find("type")) {
+    Json::Array types = type->is_array() ? type->items() : Json::Array{*type};
+    types.emplace_back("null");
+    schema.set("type", std::move(types));
+  }
+  if (const Json* values = schema.find("enum")) {
+    Json::Array list = values->items();
+    list.emplace_back(nullptr);
+    schema.set("enum", std::move(list));
+  }
+  return schema;
+}
+
 std::string_view name_of(Fields::Kind kind) {
   static constexpr std::string_view names[] = {"a boolean", "a number", "a string", "an array", "an object", "a value"};
   return names[static_cast<size_t>(kind)];
 }
 
 }  // namespace
+
+void FieldNotes::add(std::string_view name, Json schema) {
+  const auto known =
+      std::find_if(properties_.begin(), properties_.end(), [&](const auto& one) { return one.first == name; });
+  if (known == properties_.end()) {
+    properties_.emplace_back(name, std::move(schema));
+  } else if (known->second.members().empty()) {
+    known->second = std::move(schema);
+  }
+}
+
+Json FieldNotes::schema() const {
+  Json properties(Json::Object{});
+  for (const auto& [name, schema] : properties_) {
+    const bool needed = std::find(required_.begin(), required_.end(), Json(name)) != required_.end();
+    properties.set(name, needed ? schema : with_null(schema));
+  }
+  Json object = Json().set("type", "object").set("properties", std::move(properties));
+  if (!required_.empty()) object.set("required", required_);
+  return object;
+}
 
 std::optional<int64_t> whole(const Json& value) {
   if (value.is_integer()) return value.as_integer();
@@ -81,12 +136,44 @@ std::optional<ApiError> read_token_ids(const Json::Array& list, const std::strin
 
 Fields::Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {}
 
+Fields::Fields(FieldNotes& notes)
+    : object_([]() -> const Json& {
+        static const Json nothing(Json::Object{});
+        return nothing;
+      }()),
+      notes_(&notes) {}
+
+void Fields::note(std::string_view name, Json schema) {
+  if (describing()) notes_->add(name, std::move(schema));
+}
+
+void Fields::stop_describing() {
+  if (describing()) error_ = ApiError{500, "A description of fields is no request."};
+}
+
+const Json* Fields::one_of(std::string_view name, std::initializer_list<Kind> kinds) {
+  if (describing()) {
+    Json::Array types;
+    for (const Kind kind : kinds) types.emplace_back(type_of(kind));
+    note(name, Json().set("type", std::move(types)));
+  }
+  const Json* value = any(name);
+  if (value == nullptr || std::any_of(kinds.begin(), kinds.end(), [&](Kind kind) { return has_kind(*value, kind); }))
+    return value;
+  std::string expected;
+  for (const Kind kind : kinds) expected += (expected.empty() ? "" : " or ") + std::string(name_of(kind));
+  wrong_kind(name, expected, *value);
+  return nullptr;
+}
+
 const Json* Fields::any(std::string_view name) {
+  note(name, Json(Json::Object{}));
   known_.emplace_back(name);
   return failed() ? nullptr : object_.present(name);
 }
 
 std::optional<bool> Fields::boolean(std::string_view name) {
+  if (describing()) note(name, schema_of(Kind::boolean));
   const Json* value = any(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_bool()) return value->as_bool();
@@ -95,6 +182,7 @@ std::optional<bool> Fields::boolean(std::string_view name) {
 }
 
 std::optional<int64_t> Fields::integer(std::string_view name, int64_t low, int64_t high) {
+  if (describing()) note(name, bounded("integer", low, high));
   const Json* value = any(name);
   if (value == nullptr) return std::nullopt;
   const auto read = whole(*value);
@@ -121,6 +209,7 @@ std::optional<int64_t> Fields::integer(std::string_view name, int64_t low, int64
 }
 
 std::optional<double> Fields::number(std::string_view name, double low, double high) {
+  if (describing()) note(name, bounded("number", low, high));
   const Json* value = any(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) {
@@ -141,6 +230,7 @@ std::optional<double> Fields::number(std::string_view name, double low, double h
 }
 
 std::optional<std::string> Fields::string(std::string_view name, size_t max_bytes) {
+  if (describing()) note(name, schema_of(Kind::string));
   const Json* value = any(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) {
@@ -156,6 +246,7 @@ std::optional<std::string> Fields::string(std::string_view name, size_t max_byte
 }
 
 const Json::Array* Fields::array(std::string_view name, size_t max_items) {
+  if (describing()) note(name, schema_of(Kind::array).set("maxItems", static_cast<int64_t>(max_items)));
   const Json* value = any(name);
   if (value == nullptr) return nullptr;
   if (!value->is_array()) {
@@ -172,6 +263,7 @@ const Json::Array* Fields::array(std::string_view name, size_t max_items) {
 }
 
 const Json* Fields::object(std::string_view name) {
+  if (describing()) note(name, schema_of(Kind::object));
   const Json* value = any(name);
   if (value != nullptr && !value->is_object()) {
     wrong_kind(name, "an object", *value);
@@ -181,6 +273,11 @@ const Json* Fields::object(std::string_view name) {
 }
 
 std::optional<std::string> Fields::choice(std::string_view name, std::initializer_list<std::string_view> values) {
+  if (describing()) {
+    Json::Array list;
+    for (const std::string_view one : values) list.emplace_back(one);
+    note(name, Json().set("enum", std::move(list)));
+  }
   const auto value = string(name);
   if (!value || std::find(values.begin(), values.end(), *value) != values.end()) return value;
   invalid(name, "invalid_value",
@@ -190,6 +287,11 @@ std::optional<std::string> Fields::choice(std::string_view name, std::initialize
 }
 
 std::optional<std::vector<int32_t>> Fields::token_ids(std::string_view name, int32_t limit, size_t max_items) {
+  if (describing()) {
+    note(name, schema_of(Kind::array)
+                   .set("items", bounded<int64_t>("integer", 0, limit - 1))
+                   .set("maxItems", static_cast<int64_t>(max_items)));
+  }
   const Json::Array* list = array(name, max_items);
   if (list == nullptr) return std::nullopt;
   std::vector<int32_t> ids;
@@ -199,6 +301,7 @@ std::optional<std::vector<int32_t>> Fields::token_ids(std::string_view name, int
 
 void Fields::ignore(Kind kind, std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) {
+    if (describing()) note(name, schema_of(kind));
     const Json* value = any(name);
     if (value != nullptr && !has_kind(*value, kind)) wrong_kind(name, name_of(kind), *value);
   }
@@ -206,6 +309,7 @@ void Fields::ignore(Kind kind, std::initializer_list<std::string_view> names) {
 
 void Fields::refuse(std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) {
+    if (describing()) note(name, Json().set("enum", Json::Array{Json(false)}).set("deprecated", true));
     const Json* value = any(name);
     if (value == nullptr || is_neutral(*value)) continue;
     fail(unsupported(full_name(name),
@@ -214,10 +318,11 @@ void Fields::refuse(std::initializer_list<std::string_view> names) {
 }
 
 void Fields::fail(ApiError error) {
-  if (!failed()) error_ = std::move(error);
+  if (!failed() && !describing()) error_ = std::move(error);
 }
 
 void Fields::invalid(std::string_view name, std::string_view code, std::string message) {
+  if (describing() && code == "missing_required_parameter") notes_->require(name);
   fail({400, std::move(message), std::string(code), full_name(name)});
 }
 

@@ -14,6 +14,21 @@
 
 namespace quern {
 
+/// What a reader looks for: its fields with their kinds and bounds, as the JSON Schema of an object. One thread.
+class FieldNotes {
+ public:
+  /// Of several notes on a field the first that says something counts.
+  void add(std::string_view name, Json schema);
+  void require(std::string_view name) { required_.emplace_back(name); }
+  void allow_absence(std::string_view name) { std::erase(required_, Json(name)); }
+  /// Fields that need not be there may be null.
+  Json schema() const;
+
+ private:
+  Json::Object properties_;
+  Json::Array required_;
+};
+
 /// A null member counts as absent. The first error is kept, later reads then mean nothing; whoever reads asks `error`
 /// at the end. A field that was never read is unknown.
 class Fields {
@@ -23,8 +38,31 @@ class Fields {
 
   /// `object` must outlive the reader. `path` comes before names in errors, as "messages[0].".
   explicit Fields(const Json& object, std::string path = "");
+  /// Notes what is read; nothing is there. A reader that runs on this describes its route, so that the description
+  /// cannot say anything else than what requests are held to.
+  explicit Fields(FieldNotes& notes);
+  bool describing() const { return notes_ != nullptr; }
 
   const Json* any(std::string_view name);
+  /// A value of one of these kinds.
+  const Json* one_of(std::string_view name, std::initializer_list<Kind> kinds);
+  /// Gives the fields of an object to `read`; false when it is not there.
+  template <typename Read>
+  bool members(std::string_view name, Read&& read) {
+    if (describing()) {
+      FieldNotes inner;
+      Fields described(inner);
+      read(described);
+      notes_->add(name, inner.schema());
+      return false;
+    }
+    const Json* const value = object(name);
+    if (value == nullptr) return false;
+    Fields inside(*value, full_name(name) + ".");
+    read(inside);
+    if (inside.failed()) fail(*inside.error());
+    return true;
+  }
   std::optional<bool> boolean(std::string_view name);
   std::optional<int64_t> integer(std::string_view name, int64_t low, int64_t high);
   std::optional<double> number(std::string_view name, double low, double high);
@@ -41,20 +79,31 @@ class Fields {
   /// Fields that this server cannot serve; what is neutral (null, false, "", [] and {}) is accepted.
   void refuse(std::initializer_list<std::string_view> names);
 
+  /// Another field can stand in for one that is required.
+  void describe_as_optional(std::string_view name) {
+    if (describing()) notes_->allow_absence(name);
+  }
+  /// The end of what is read: a description goes no further.
+  void stop_describing();
   void fail(ApiError error);
   void invalid(std::string_view name, std::string_view code, std::string message);
   void wrong_kind(std::string_view name, std::string_view expected, const Json& value);
   bool failed() const { return error_.has_value(); }
   const std::optional<ApiError>& error() const { return error_; }
 
+  /// What has been read, in that order.
+  const std::vector<std::string>& known() const { return known_; }
   std::vector<std::string> unknown() const;
   /// The known name that looks most like this one.
   std::string nearest(std::string_view name) const;
   std::string full_name(std::string_view name) const { return path_ + std::string(name); }
 
  private:
+  void note(std::string_view name, Json schema);
+
   const Json& object_;
   const std::string path_;
+  FieldNotes* const notes_ = nullptr;
   std::vector<std::string> known_;
   std::optional<ApiError> error_;
 };

@@ -101,7 +101,7 @@ void read_prompt_logprobs(Fields& fields, const TextModel& model, AnswerParams& 
 }
 
 void read_stops(Fields& fields, const TextModel& model, AnswerParams& params) {
-  if (const Json* stop = fields.any("stop")) {
+  if (const Json* stop = fields.one_of("stop", {Fields::Kind::string, Fields::Kind::array})) {
     if (stop->is_string()) {
       params.stops.push_back(stop->as_string());
     } else if (const Json::Array* list = fields.array("stop", static_cast<size_t>(model.options.max_stop_strings))) {
@@ -125,17 +125,15 @@ void read_stops(Fields& fields, const TextModel& model, AnswerParams& params) {
 
 void read_streaming(Fields& fields, AnswerParams& params) {
   params.stream = fields.boolean("stream").value_or(false);
-  const Json* options = fields.object("stream_options");
-  if (options == nullptr) return;
-  if (!params.stream) {
-    return fields.invalid("stream_options", "invalid_value",
-                          "The 'stream_options' parameter is only allowed when 'stream' is true.");
+  const bool found = fields.members("stream_options", [&](Fields& members) {
+    params.include_usage = members.boolean("include_usage").value_or(false);
+    params.continuous_usage = members.boolean("continuous_usage_stats").value_or(false);
+    members.ignore(Fields::Kind::boolean, {"include_obfuscation"});
+  });
+  if (found && !params.stream) {
+    fields.invalid("stream_options", "invalid_value",
+                   "The 'stream_options' parameter is only allowed when 'stream' is true.");
   }
-  Fields members(*options, "stream_options.");
-  params.include_usage = members.boolean("include_usage").value_or(false);
-  params.continuous_usage = members.boolean("continuous_usage_stats").value_or(false);
-  members.ignore(Fields::Kind::boolean, {"include_obfuscation"});
-  if (members.failed()) fields.fail(*members.error());
 }
 
 void read_limits(Fields& fields, int32_t min_max_tokens, AnswerParams& params) {
@@ -234,6 +232,7 @@ AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t 
 }
 
 void read_unknown(Fields& fields, const ServerOptions& options, std::vector<std::string>& unknown) {
+  fields.stop_describing();
   if (fields.failed()) return;
   unknown = fields.unknown();
   if (unknown.empty() || !options.strict_params) return;

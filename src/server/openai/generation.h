@@ -123,8 +123,10 @@ std::optional<ApiError> fit_prompt(const TextModel& model, const AnswerParams& p
 
 Checked<Generation> parse_chat(std::string_view body, const TextModel& model);
 Checked<Generation> read_chat(const Json& body, const TextModel& model);
+Checked<Generation> read_chat(Fields& fields, const TextModel& model);
 Checked<Generation> parse_completion(std::string_view body, const TextModel& model);
 Checked<Generation> read_completion(const Json& body, const TextModel& model);
+Checked<Generation> read_completion(Fields& fields, const TextModel& model);
 
 /// Messages as the template writes them.
 struct Rendering {

@@ -50,6 +50,9 @@ Checked<PoolingCall> parse_embeddings(std::string_view body, const TextModel& mo
 Checked<PoolingCall> read_embeddings(const Json& body, const TextModel& model);
 Checked<PoolingCall> parse_score(std::string_view body, const TextModel& model);
 Checked<PoolingCall> parse_rerank(std::string_view body, const TextModel& model);
+Checked<PoolingCall> read_embeddings(Fields& fields, const TextModel& model);
+Checked<PoolingCall> read_score(Fields& fields, const TextModel& model);
+Checked<PoolingCall> read_rerank(Fields& fields, const TextModel& model);
 
 /// The whole answer; `vectors` are those of the inputs. `id` and `created` go into answers that have such.
 std::string pooling_answer(const PoolingCall& call, const std::vector<std::vector<float>>& vectors,

@@ -99,7 +99,7 @@ const Json* any_of(Fields& fields, std::initializer_list<std::string_view> names
   const Json* value = nullptr;
   found = *names.begin();
   for (const std::string_view name : names) {
-    const Json* const here = fields.any(name);
+    const Json* const here = fields.one_of(name, {Fields::Kind::string, Fields::Kind::array, Fields::Kind::object});
     if (value != nullptr || here == nullptr) continue;
     value = here;
     found = name;
@@ -112,10 +112,15 @@ const Json* any_of(Fields& fields, std::initializer_list<std::string_view> names
 Checked<PoolingCall> parse_score(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
+  return read_score(fields, model);
+}
+
+Checked<PoolingCall> read_score(Fields& fields, const TextModel& model) {
   PoolingCall call;
   call.kind = PoolingCall::Kind::score;
   read_pooling_fields(fields, model.options, call);
-  if (!fields.failed() && model.options.output == OutputKind::tokens) return wrong_task(model.options, "/v1/score");
+  if (!fields.failed() && !fields.describing() && model.options.output == OutputKind::tokens)
+    return wrong_task(model.options, "/v1/score");
   const InputReader reader(fields, model);
   call.raw_scores = !fields.boolean("use_activation").value_or(true);
   const std::string instruction = fields.string("instruction").value_or(default_instruction);
@@ -133,10 +138,15 @@ Checked<PoolingCall> parse_score(std::string_view body, const TextModel& model) 
 Checked<PoolingCall> parse_rerank(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
+  return read_rerank(fields, model);
+}
+
+Checked<PoolingCall> read_rerank(Fields& fields, const TextModel& model) {
   PoolingCall call;
   call.kind = PoolingCall::Kind::rerank;
   read_pooling_fields(fields, model.options, call);
-  if (!fields.failed() && model.options.output == OutputKind::tokens) return wrong_task(model.options, "/v1/rerank");
+  if (!fields.failed() && !fields.describing() && model.options.output == OutputKind::tokens)
+    return wrong_task(model.options, "/v1/rerank");
   const InputReader reader(fields, model);
   call.raw_scores = !fields.boolean("use_activation").value_or(true);
   const std::string instruction = fields.string("instruction").value_or(default_instruction);
@@ -144,7 +154,8 @@ Checked<PoolingCall> parse_rerank(std::string_view body, const TextModel& model)
   const bool give_back = fields.boolean("return_documents").value_or(true);
   Sides sides{{}, {}, "query", "documents"};
   const auto query = fields.string("query");
-  const Json* const documents = fields.any("documents");
+  const Json* const documents =
+      fields.one_of("documents", {Fields::Kind::string, Fields::Kind::array, Fields::Kind::object});
   fields.refuse({"rank_fields", "max_chunks_per_doc", "max_tokens_per_doc"});
   if (!query) fields.invalid("query", "missing_required_parameter", "Missing required parameter: 'query'.");
   read_unknown(fields, model.options, call.unknown_fields);

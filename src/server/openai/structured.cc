@@ -30,28 +30,29 @@ class ConstraintReader {
 
  private:
   void read_response_format() {
-    const Json* format = fields_.object("response_format");
-    if (format == nullptr) return;
-    Fields members(*format, "response_format.");
-    const auto type = members.choice("type", {"text", "json_object", "json_schema", "structural_tag"});
-    if (!type && !members.failed()) missing(members, "type");
-    if (type == "json_object") {
-      if (!json(members, "schema")) add(members, "type", {.kind = Kind::json_object});
-    } else if (type == "json_schema") {
-      read_json_schema(members);
-    } else if (type == "structural_tag") {
-      add(members, "type", {.kind = Kind::structural_tag, .text = format->dump()});
-      members.ignore(Fields::Kind::any, {"format", "structures", "triggers"});
-    }
-    finish(members);
+    fields_.members("response_format", [this](Fields& members) {
+      const auto type = members.choice("type", {"text", "json_object", "json_schema", "structural_tag"});
+      const bool all = members.describing();
+      if (!type && !members.failed()) missing(members, "type");
+      if (type == "json_object" || all) {
+        if (!json(members, "schema") && !all) add(members, "type", {.kind = Kind::json_object});
+      }
+      if (type == "json_schema" || all) read_json_schema(members);
+      if (type == "structural_tag" || all) {
+        const Json* format = fields_.object("response_format");
+        if (!all) add(members, "type", {.kind = Kind::structural_tag, .text = format->dump()});
+        members.ignore(Fields::Kind::any, {"format", "structures", "triggers"});
+      }
+    });
   }
 
   /// OpenAI's object with a name around the schema.
   void read_json_schema(Fields& format) {
-    const Json* object = format.object("json_schema");
-    if (format.failed()) return;
-    if (object == nullptr) return missing(format, "json_schema");
-    Fields members(*object, "response_format.json_schema.");
+    const bool found = format.members("json_schema", [this](Fields& members) { read_named_schema(members); });
+    if (!found && !format.failed() && !format.describing()) missing(format, "json_schema");
+  }
+
+  void read_named_schema(Fields& members) {
     const auto name = members.string("name");
     const bool plain = name && !name->empty() && name->size() <= kLongestName &&
                        std::all_of(name->begin(), name->end(),
@@ -64,13 +65,13 @@ class ConstraintReader {
     const bool strict = members.boolean("strict").value_or(false);
     members.ignore(Fields::Kind::string, {"description"});
     if (!json(members, "schema", strict) && !members.failed()) missing(members, "schema");
-    if (members.failed()) format.fail(*members.error());
   }
 
   void read_structured_outputs() {
-    const Json* object = fields_.object("structured_outputs");
-    if (object == nullptr) return;
-    Fields members(*object, "structured_outputs.");
+    fields_.members("structured_outputs", [this](Fields& members) { read_members_of_outputs(members); });
+  }
+
+  void read_members_of_outputs(Fields& members) {
     json(members, "json");
     text(members, "regex", Kind::regex);
     choices(members, "choice");
@@ -88,7 +89,6 @@ class ConstraintReader {
                       "Invalid 'structured_outputs': it needs one of json, regex, choice, grammar, json_object and "
                       "structural_tag.");
     }
-    finish(members);
   }
 
   /// The names before `structured_outputs`.
@@ -104,12 +104,9 @@ class ConstraintReader {
 
   /// A schema as an object, or as text. True when there is one.
   bool json(Fields& fields, std::string_view name, bool strict = false) {
-    const Json* schema = fields.any(name);
-    if (schema == nullptr) return false;
-    if (!schema->is_object() && !schema->is_string() && !schema->is_bool()) {
-      fields.wrong_kind(name, "a JSON Schema", *schema);
-      return true;
-    }
+    using Field = Fields::Kind;
+    const Json* schema = fields.one_of(name, {Field::object, Field::string, Field::boolean});
+    if (schema == nullptr) return fields.failed();
     add(fields, name,
         {.kind = Kind::json_schema,
          .text = schema->is_string() ? schema->as_string() : schema->dump(),
@@ -137,7 +134,7 @@ class ConstraintReader {
   }
 
   void structural_tag(Fields& fields) {
-    if (const Json* tag = fields.any("structural_tag")) {
+    if (const Json* tag = fields.one_of("structural_tag", {Fields::Kind::object, Fields::Kind::string})) {
       add(fields, "structural_tag",
           {.kind = Kind::structural_tag, .text = tag->is_string() ? tag->as_string() : tag->dump()});
     }
@@ -163,10 +160,6 @@ class ConstraintReader {
   static void missing(Fields& fields, std::string_view name) {
     fields.invalid(name, "missing_required_parameter",
                    fmt::format("Missing required parameter: '{}'.", fields.full_name(name)));
-  }
-
-  void finish(const Fields& members) {
-    if (members.failed()) fields_.fail(*members.error());
   }
 
   Fields& fields_;

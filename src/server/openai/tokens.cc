@@ -13,6 +13,7 @@ constexpr size_t kMaxIds = size_t{1} << 24;
 Checked<std::vector<int32_t>> read_text(Fields& fields, const TextModel& model) {
   const auto prompt = fields.string("prompt");
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
+  fields.stop_describing();
   if (fields.failed()) return *fields.error();
   if (!prompt)
     return ApiError{400, "Missing required parameter: 'prompt' or 'messages'.", "missing_required_parameter", "prompt"};
@@ -35,6 +36,7 @@ Checked<std::string> tokenize_content(Fields& fields, const TextModel& model) {
   const bool add_special = fields.boolean("add_special").value_or(false);
   const bool parse_special = fields.boolean("parse_special").value_or(true);
   const bool with_pieces = fields.boolean("with_pieces").value_or(false);
+  fields.stop_describing();
   if (fields.failed()) return *fields.error();
   auto tokens = model.tokenizer->encode(*content, {.add_special = add_special, .parse_special = parse_special});
   if (!tokens.ok()) return ApiError{400, tokens.error().message, "invalid_value", "content"};
@@ -62,16 +64,27 @@ Json describe(const std::string& name, const ServerOptions& options, int64_t cre
 Checked<std::string> tokenize(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
+  return tokenize(fields, model);
+}
+
+Checked<std::string> tokenize(Fields& fields, const TextModel& model) {
   read_model(fields, model.options);
   const bool with_texts = fields.boolean("return_token_strs").value_or(false);
   if (fields.failed()) return *fields.error();
-  if (json.present("content") != nullptr && json.present("prompt") == nullptr && json.present("messages") == nullptr)
+  const bool chat = fields.any("messages") != nullptr;
+  if (!chat && fields.any("content") != nullptr && fields.any("prompt") == nullptr)
     return tokenize_content(fields, model);
+  if (fields.describing()) {
+    (void)tokenize_content(fields, model);
+    (void)read_text(fields, model);
+  }
   std::vector<int32_t> tokens;
-  if (json.present("messages") != nullptr) {
+  if (chat || fields.describing()) {
     const ToolUse tools = read_tool_use(fields, model);
-    ASSIGN_OR_RETURN(Conversation conversation, render_conversation(fields, model, AnswerParams(), tools));
-    tokens = std::move(conversation.tokens);
+    auto conversation = render_conversation(fields, model, AnswerParams(), tools);
+    fields.describe_as_optional("messages");
+    if (!conversation.ok()) return conversation.error();
+    tokens = std::move(conversation.value().tokens);
   } else {
     ASSIGN_OR_RETURN(tokens, read_text(fields, model));
   }
@@ -91,12 +104,41 @@ Checked<std::string> tokenize(std::string_view body, const TextModel& model) {
 Checked<std::string> detokenize(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
+  return detokenize(fields, model);
+}
+
+Checked<std::string> detokenize(Fields& fields, const TextModel& model) {
   read_model(fields, model.options);
   const auto tokens = fields.token_ids("tokens", model.vocab_size(), kMaxIds);
   if (!tokens) fields.invalid("tokens", "missing_required_parameter", "Missing required parameter: 'tokens'.");
+  fields.stop_describing();
   if (fields.failed()) return *fields.error();
   const std::string text = model.tokenizer->decode(*tokens, false);
   return Json().set("prompt", text).set("content", text).dump();
+}
+
+std::string tokenizer_info(const TextModel& model) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  Json info = Json().set("tokenizer_class", "PreTrainedTokenizerFast");
+  const auto name = [&](std::string_view variable, std::optional<int32_t> id) {
+    const Json* given = model.options.template_variables.find(variable);
+    info.set(variable, given != nullptr ? *given : id ? Json(std::string(tokenizer.token_text(*id))) : Json());
+  };
+  name("bos_token", tokenizer.bos());
+  name("eos_token", tokenizer.eos());
+  name("pad_token", std::nullopt);
+  name("unk_token", std::nullopt);
+  const auto empty = tokenizer.encode("", {.add_special = true});
+  info.set("add_bos_token", tokenizer.bos() && empty.ok() && !empty->empty() && empty->front() == *tokenizer.bos());
+  info.set("model_max_length", int64_t{model.options.max_model_len}).set("vocab_size", int64_t{model.vocab_size()});
+  info.set("chat_template", model.chat_template ? Json(model.chat_template->source()) : Json());
+  Json added(Json::Object{});
+  for (int32_t id = 0; id < tokenizer.size(); ++id) {
+    if (!tokenizer.is_special(id)) continue;
+    added.members().emplace_back(std::to_string(id),
+                                 Json().set("content", std::string(tokenizer.token_text(id))).set("special", true));
+  }
+  return info.set("added_tokens_decoder", std::move(added)).dump();
 }
 
 std::string list_models(const ServerOptions& options, int64_t created) {

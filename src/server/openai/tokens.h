@@ -14,6 +14,10 @@ namespace quern {
 /// Bodies of answers.
 Checked<std::string> tokenize(std::string_view body, const TextModel& model);
 Checked<std::string> detokenize(std::string_view body, const TextModel& model);
+Checked<std::string> tokenize(Fields& fields, const TextModel& model);
+Checked<std::string> detokenize(Fields& fields, const TextModel& model);
+/// What a client needs to make the same prompts itself, in the words of tokenizer_config.json.
+std::string tokenizer_info(const TextModel& model);
 std::string list_models(const ServerOptions& options, int64_t created);
 Checked<std::string> describe_model(std::string_view name, const ServerOptions& options, int64_t created);
 

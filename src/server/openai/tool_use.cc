@@ -117,10 +117,9 @@ void choose_allowed(Fields& fields, const Json& allowed, ToolUse& use) {
 }
 
 void read_choice(Fields& fields, std::string_view field, ToolUse& use) {
-  const Json* choice = fields.any(field);
+  const Json* choice = fields.one_of(field, {Fields::Kind::string, Fields::Kind::object});
   if (!use.tools.empty()) use.choice = ToolUse::Choice::automatic;
   if (choice == nullptr) return;
-  if (!choice->is_string() && !choice->is_object()) return fields.wrong_kind(field, "a string or an object", *choice);
   const std::string word = choice->is_string() ? choice->as_string() : "";
   if (use.tools.empty()) {
     if (word == "none" || word == "auto") return;
@@ -162,7 +161,7 @@ ToolUse read_tool_use(Fields& fields, const TextModel& model) {
   if (legacy && use.legacy) {
     read_choice(fields, "function_call", use);
   } else {
-    fields.any("function_call");
+    fields.one_of("function_call", {Fields::Kind::string, Fields::Kind::object});
   }
   if (const auto parallel = fields.boolean("parallel_tool_calls")) use.parallel = use.parallel && *parallel;
   if (fields.failed() || use.tools.empty()) return use;

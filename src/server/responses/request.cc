@@ -86,7 +86,7 @@ class Reader {
 
  private:
   void read_conversation() {
-    out_.input = or_null(fields_.any("input"));
+    out_.input = or_null(fields_.one_of("input", {Fields::Kind::string, Fields::Kind::array}));
     if (out_.input.is_null()) need(fields_, "input");
     const auto instructions = fields_.string("instructions");
     out_.instructions = instructions.value_or("");
@@ -106,28 +106,22 @@ class Reader {
     out_.object.set("max_tool_calls", calls ? Json(*calls) : Json());
     if (fields_.choice("truncation", {"auto", "disabled"}) == "auto")
       unsupported_field(fields_, "truncation", "cannot be 'auto': this server leaves nothing of a conversation out");
-    if (const Json* options = fields_.object("stream_options")) {
-      Fields members(*options, "stream_options.");
-      members.ignore(Fields::Kind::boolean, {"include_obfuscation"});
-      finish(members);
-    }
+    fields_.members("stream_options",
+                    [](Fields& members) { members.ignore(Fields::Kind::boolean, {"include_obfuscation"}); });
   }
 
   /// The schema of an answer stands in the format itself, not in an object of it.
   void read_text() {
     Json shown = Json().set("format", Json().set("type", "text"));
-    if (const Json* text = fields_.object("text")) {
-      Fields members(*text, "text.");
+    fields_.members("text", [&](Fields& members) {
       if (const auto verbosity = members.choice("verbosity", {"low", "medium", "high"}))
         shown.set("verbosity", *verbosity);
-      if (const Json* format = members.object("format")) read_format(*format, shown);
-      finish(members);
-    }
+      members.members("format", [&](Fields& format) { read_format(format, shown); });
+    });
     out_.object.set("text", std::move(shown));
   }
 
-  void read_format(const Json& format, Json& shown) {
-    Fields members(format, "text.format.");
+  void read_format(Fields& members, Json& shown) {
     const auto type = members.choice("type", {"text", "json_object", "json_schema"});
     if (!type) need(members, "type");
     const auto name = members.string("name");
@@ -147,13 +141,11 @@ class Reader {
       shown.set("format", std::move(outer.set("description", or_null(description))));
       out_.chat.set("response_format", Json().set("type", *type).set("json_schema", std::move(inner)));
     }
-    finish(members);
   }
 
   void read_reasoning() {
     Json shown = Json().set("effort", nullptr).set("summary", nullptr);
-    if (const Json* reasoning = fields_.object("reasoning")) {
-      Fields members(*reasoning, "reasoning.");
+    fields_.members("reasoning", [&](Fields& members) {
       const auto effort = members.choice("effort", {"none", "minimal", "low", "medium", "high", "xhigh", "max"});
       if (effort) out_.chat.set("reasoning_effort", *effort);
       shown.set("effort", or_null(effort));
@@ -163,8 +155,7 @@ class Reader {
           unsupported_field(members, name, "can only be 'auto': reasoning is given as it is, not as a summary");
         if (summary) shown.set("summary", *summary);
       }
-      finish(members);
-    }
+    });
     out_.object.set("reasoning", std::move(shown));
   }
 
@@ -218,11 +209,10 @@ class Reader {
   }
 
   void read_choice() {
-    const Json* choice = fields_.any("tool_choice");
+    const Json* choice = fields_.one_of("tool_choice", {Fields::Kind::string, Fields::Kind::object});
     out_.object.set("tool_choice", choice == nullptr ? Json("auto") : *choice);
     if (choice == nullptr) return;
     if (choice->is_string()) return void(out_.chat.set("tool_choice", *choice));
-    if (!choice->is_object()) return fields_.wrong_kind("tool_choice", "a string or an object", *choice);
     Fields members(*choice, "tool_choice.");
     const auto type = members.string("type");
     if (!type) need(members, "type");
