@@ -1,6 +1,7 @@
 // /openapi.json says what readers of requests hold these to.
 #include "server/openapi/openapi.h"
 
+#include <algorithm>
 #include <set>
 
 #include "server/openapi/operations.h"
@@ -8,8 +9,6 @@
 
 namespace quern {
 namespace {
-
-using ::testing::HasSubstr;
 
 TextModel model_for(Endpoint endpoint) {
   TextModel model;
@@ -22,11 +21,15 @@ TextModel model_for(Endpoint endpoint) {
   return model;
 }
 
-/// Why the reader refuses a body; nothing when it does not.
-std::optional<ApiError> error_of(const Operation& operation, const Json& body) {
-  Fields fields(body);
-  operation.read(fields, model_for(operation.endpoint));
-  return fields.error();
+/// Whether the reader refuses a value because of it, in one of the ways in which a body can be read.
+bool refuses(const Operation& operation, const std::string& name, const Json& value) {
+  const Json bodies[] = {Json().set("input", "x"), Json().set("content", "x"), Json().set("messages", Json::Array{})};
+  return std::any_of(std::begin(bodies), std::end(bodies), [&](Json body) {
+    body.set(name, value);
+    Fields fields(body);
+    operation.read(fields, model_for(operation.endpoint));
+    return fields.failed() && fields.error()->param.find(name) != std::string::npos;
+  });
 }
 
 TEST(OpenApi, EveryFieldThatIsReadIsToldAndNoOther) {
@@ -94,9 +97,7 @@ TEST(OpenApi, WhatIsOutsideOfTheBoundsIsRefused) {
     const Json schema = notes.schema();  // without what is handed on to a chat
     for (const auto& [name, field] : schema.find("properties")->members()) {
       for (const Json& value : outside(field)) {
-        const auto error = error_of(operation, Json().set(name, value));
-        ASSERT_TRUE(error) << operation.summary << ": " << name << " " << value.dump();
-        EXPECT_THAT(error->param, HasSubstr(name)) << operation.summary << ": " << value.dump();
+        EXPECT_TRUE(refuses(operation, name, value)) << operation.summary << ": " << name << " " << value.dump();
         ++checked;
       }
     }
