@@ -149,7 +149,9 @@ int64_t room_for_kv(const InstanceOptions& options, DeviceKind device, const Mem
     return std::min(default_kv_bytes, std::max<int64_t>(0, (plan.free - plan.weights - plan.states) / 2));
   }
   const auto budget = static_cast<int64_t>(static_cast<double>(plan.free) * options.gpu_memory_utilization);
-  return std::max<int64_t>(0, std::min(budget, plan.free - gpu_reserve_bytes) - plan.weights - plan.states - other);
+  const int64_t used = plan.weights + plan.states + other;
+  const int64_t room = std::max<int64_t>(0, std::min(budget, plan.free - gpu_reserve_bytes) - used);
+  return options.memory_bytes == 0 ? room : std::min(room, std::max(default_kv_bytes, options.memory_bytes - used));
 }
 
 /// A model that sees whole sequences keeps nothing from step to step: the largest step says what it needs.

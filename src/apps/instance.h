@@ -38,6 +38,7 @@ struct InstanceOptions {
   double gpu_memory_utilization = 0.9;
   std::string plan_log;
   int64_t kv_cache_memory_bytes = 0;  // 0: chosen from what is free
+  int64_t memory_bytes = 0;           // for this model beside others, when nobody says how large its KV cache is
   int max_num_seqs = -1;              // -1: 64 on the CPU, 256 on a GPU
   int max_num_batched_tokens = -1;    // -1: 512 on the CPU, 8192 on a GPU
   int chunked_prefill_size = -1;      // -1: 512 on a GPU, no limit on the CPU

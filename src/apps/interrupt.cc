@@ -6,11 +6,12 @@
 
 namespace quern {
 
-Interrupt::Interrupt(std::function<void(int)> act) {
+Interrupt::Interrupt(std::function<void(int)> act, bool hangup) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  if (hangup) sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   thread_ = std::thread([this, signals, act = std::move(act)] {

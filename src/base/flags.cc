@@ -4,6 +4,7 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <limits>
+#include <utility>
 
 namespace quern {
 namespace {
@@ -76,6 +77,7 @@ void Flags::add(std::string_view name, std::string_view value, std::string_view 
 void Flags::add(std::string_view name, std::string_view value, std::string_view help,
                 std::vector<std::string>* target) {
   insert(name, value, help, [target](std::string_view text) { return target->emplace_back(text), Status(); }, false);
+  flags_.back().list = target;
 }
 void Flags::add(std::string_view name, std::string_view value, std::string_view help, int* target) {
   insert(name, value, help, [target](std::string_view text) { return set_integer(text, target); }, false);
@@ -103,12 +105,14 @@ void Flags::positional(std::string_view name, std::string* target) {
 }
 void Flags::positional(std::string_view name, std::vector<std::string>* target) {
   positionals_.push_back(
-      {std::string(name), [target](std::string_view text) { return target->emplace_back(text), Status(); }, true});
+      {std::string(name), [target](std::string_view text) { return target->emplace_back(text), Status(); }, target});
 }
 
 Status Flags::parse(std::span<char* const> arguments) {
   size_t next = 0;
   bool only_positionals = false;
+  bool first = true;  // of a list of positionals
+  seen_.clear();
   for (int i = 0; i < static_cast<int>(arguments.size()); ++i) {
     const std::string_view text = arguments[static_cast<size_t>(i)];
     if (!only_positionals && text == "--") {
@@ -121,8 +125,10 @@ Status Flags::parse(std::span<char* const> arguments) {
       i += used;
     } else {
       if (next >= positionals_.size()) return Error{fmt::format("unexpected argument '{}'", text)};
-      TRY(positionals_[next].set(text));
-      if (!positionals_[next].many) ++next;
+      const Positional& positional = positionals_[next];
+      if (positional.list != nullptr && std::exchange(first, false)) positional.list->clear();
+      TRY(positional.set(text));
+      if (positional.list == nullptr) ++next;
     }
   }
   return {};
@@ -151,6 +157,7 @@ Result<int> Flags::parse_flag(std::span<char* const> arguments, int at) {
   if (!has_value && at + 1 >= static_cast<int>(arguments.size())) {
     return Error{fmt::format("{} needs a value: {} {}", name, name, flag->value)};
   }
+  if (flag->list != nullptr && seen_.insert(flag->name).second) flag->list->clear();
   const Status set = flag->set(has_value ? std::string_view(value) : arguments[static_cast<size_t>(at) + 1]);
   if (!set.ok()) return Error{fmt::format("{}: {}", name, set.error().message)};
   return has_value ? 0 : 1;

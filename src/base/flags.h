@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,9 +31,13 @@ class Flags {
   void positional(std::string_view name, std::string* target);
   void positional(std::string_view name, std::vector<std::string>* target);
 
-  /// `--help` sets help_wanted() and ends parsing. An unknown flag names the nearest known one.
+  /// `--help` sets help_wanted() and ends parsing. An unknown flag names the nearest known one. What is said in a later
+  /// call takes the place of what an earlier one said, lists too.
   Status parse(std::span<char* const> arguments);
   bool help_wanted() const { return help_wanted_; }
+  bool knows(std::string_view name) const { return find(name) != nullptr; }
+  /// Whether the flag takes no value.
+  bool is_switch(std::string_view name) const { return knows(name) && find(name)->is_switch; }
   std::string help() const;
 
  private:
@@ -41,11 +46,12 @@ class Flags {
     std::string name, value, help;
     Set set;
     bool is_switch = false;
+    std::vector<std::string>* list = nullptr;
   };
   struct Positional {
     std::string name;
     Set set;
-    bool many = false;
+    std::vector<std::string>* list = nullptr;
   };
 
   void insert(std::string_view name, std::string_view value, std::string_view help, Set set, bool is_switch);
@@ -58,6 +64,7 @@ class Flags {
   std::vector<Flag> flags_;
   std::vector<std::pair<std::string, std::string>> aliases_;
   std::vector<Positional> positionals_;
+  std::set<std::string> seen_;  // lists that this call of parse() has begun
   bool help_wanted_ = false;
 };
 

@@ -43,6 +43,31 @@ TEST(Flags, TakesEverySpelling) {
   EXPECT_EQ(parse({"-n", "2k"}).count, 2000);
 }
 
+TEST(Flags, ALaterCallTakesThePlaceOfAnEarlierOne) {
+  int count = 0;
+  std::vector<std::string> keys;
+  std::vector<std::string> models;
+  Flags flags("quern x", "quern x");
+  flags.add("--count", "N", "how many", &count);
+  flags.add("--key", "KEY", "keys", &keys);
+  flags.positional("MODEL", &models);
+  const auto parse_words = [&](std::vector<std::string> words) {
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    return flags.parse(arguments).ok();
+  };
+
+  ASSERT_TRUE(parse_words({"--count=1", "--key=a", "--key=b", "m", "n"}));
+  ASSERT_TRUE(parse_words({"--key=c"}));
+
+  EXPECT_EQ(count, 1);
+  EXPECT_EQ(keys, (std::vector<std::string>{"c"}));
+  EXPECT_EQ(models, (std::vector<std::string>{"m", "n"}));
+  ASSERT_TRUE(parse_words({"--count=2", "o"}));
+  EXPECT_EQ(count, 2);
+  EXPECT_EQ(models, (std::vector<std::string>{"o"}));
+}
+
 TEST(Flags, NamesTheNearestFlag) {
   EXPECT_EQ(parse({"--max-cuont", "1"}).status.error().message, "unknown flag --max-cuont; did you mean --max-count?");
   EXPECT_EQ(parse({"--zebra"}).status.error().message, "unknown flag --zebra; see --help");

@@ -24,6 +24,15 @@ void Call::rename(std::string name) {
   }
 }
 
+bool Call::admit() {
+  if (!principal.budget) return true;
+  const std::optional<ApiError> refused = principal.budget->enter(now_us());
+  for (auto& [header, value] : principal.budget->headers(now_us())) add_header(header, value);
+  if (refused) return send(*refused), false;
+  use = std::make_unique<KeyUse>(principal.budget);
+  return true;
+}
+
 void Call::send(HttpResponse response) {
   count(response.status, response.body.size());
   metrics_.seconds.observe(seconds_since(arrived_us));
@@ -41,20 +50,22 @@ void Call::begin_events() {
   responder->begin_stream(200, std::move(headers));
 }
 
-void log_answer(LogLevel level, const std::string& id, const HttpRequest& request, int status) {
+void log_answer(LogLevel level, const std::string& id, const HttpRequest& request, int status, const std::string& key) {
   std::string target = request.target.substr(0, 128);
-  const std::string line = fmt::format("{} {} {} -> {}", request.peer, request.method, target, status);
+  const std::string line =
+      fmt::format("{}{} {} {} -> {}", key.empty() ? "" : key + " ", request.peer, request.method, target, status);
   log_request(level, id, line,
               {{"peer", request.peer},
                {"method", request.method},
                {"target", std::move(target)},
-               {"status", std::to_string(status)}});
+               {"status", std::to_string(status)},
+               {"key", key}});
 }
 
 void Call::count(int status, size_t bytes) {
   metrics_.by_status[static_cast<size_t>(status / 100)].fetch_add(1, std::memory_order_relaxed);
   metrics_.response_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  log_answer(quiet ? LogLevel::debug : LogLevel::info, id, request, status);
+  log_answer(quiet ? LogLevel::debug : LogLevel::info, id, request, status, principal.name);
 }
 
 }  // namespace quern

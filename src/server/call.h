@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "engine/request.h"
 #include "net/http_server.h"
+#include "server/access/budget.h"
 #include "server/metrics/http.h"
 #include "server/openai/errors.h"
 #include "server/protocol.h"
@@ -21,6 +22,8 @@ namespace quern {
 struct Principal {
   ClientId client{};
   std::string salt;  // "" when all may share prefixes
+  std::string name;  // of the key; "" when it has none
+  std::shared_ptr<KeyBudget> budget;
 };
 
 class Call {
@@ -33,12 +36,15 @@ class Call {
   std::string id;  // X-Request-Id
   const int64_t arrived_us;
   Principal principal;
+  std::unique_ptr<KeyUse> use;           // its place among those of its key, if it was admitted
   bool quiet = false;                    // logged for debugging only
   Protocol protocol = Protocol::openai;  // of errors and streams
 
   /// Another X-Request-Id; before the answer.
   void rename(std::string name);
 
+  /// Takes what the key still has for a request, or answers why there is none: false.
+  bool admit();
   /// Goes out with the answer too.
   void add_header(std::string name, std::string value) { common_.emplace_back(std::move(name), std::move(value)); }
 
@@ -56,7 +62,8 @@ class Call {
   RouteMetrics& metrics_;
 };
 
-/// The line of an answered request.
-void log_answer(LogLevel level, const std::string& id, const HttpRequest& request, int status);
+/// The line of an answered request; `key` is the name of the key that it came with.
+void log_answer(LogLevel level, const std::string& id, const HttpRequest& request, int status,
+                const std::string& key = "");
 
 }  // namespace quern

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "engine/request.h"
 #include "net/http_server.h"
+#include "server/access/api_key.h"
 #include "server/metrics/metrics.h"
 #include "server/model_library.h"
 #include "text/reply/reply_format.h"
@@ -47,11 +48,15 @@ struct ServerOptions {
   std::string model_root;                // path or id of the model, as /v1/models shows it
   std::string version = "0";
 
-  std::vector<std::string> api_keys;  // none: everybody may ask
+  std::vector<ApiKey> api_keys;  // none: everybody may ask
   bool metrics_auth = false;
-  bool strict_params = false;  // unknown fields are errors
-  bool web_page = true;        // a page for people at /
-  std::vector<std::string> allowed_origins{"*"};
+  bool sleep_mode = false;                        // the routes that send the server to sleep
+  bool strict_params = false;                     // unknown fields are errors
+  bool web_page = true;                           // a page for people at /
+  std::vector<std::string> allowed_origins{"*"};  // of web pages that may call; "*": any, here and in the next two
+  std::vector<std::string> allowed_methods{"*"};
+  std::vector<std::string> allowed_headers{"*"};
+  bool allow_credentials = false;          // their cookies and keys that a browser keeps
   std::vector<std::string> allowed_hosts;  // further names for a server on the loopback interface; "*": any
 
   bool ollama_api = true;                 // /api/...; off: such paths do not exist

@@ -4,7 +4,7 @@
 #include <set>
 #include <sstream>
 
-#include "server/auth.h"
+#include "server/access/keys.h"
 #include "server/metrics/http.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/page.h"

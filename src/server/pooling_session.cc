@@ -46,7 +46,14 @@ void PoolingSession::start() {
   call_->responder->on_disconnect([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->disconnected();
   });
-  call_->responder->post([self = shared_from_this()] { self->submit_more(); });
+  call_->responder->post([self = shared_from_this()] {
+    if (const auto over = self->spend()) return self->fail(*over);
+    self->submit_more();
+  });
+}
+
+std::optional<ApiError> PoolingSession::spend() {
+  return call_->use ? call_->use->spend(asked_.prompt_tokens) : std::nullopt;
 }
 
 void PoolingSession::abort(ApiError error) {
@@ -86,7 +93,7 @@ Request PoolingSession::make_request(size_t index) {
   request.output = model_->text.options.output;
   request.dimensions = asked_.dimensions;
   request.normalize = asked_.kind == PoolingCall::Kind::embeddings && asked_.normalize;
-  request.priority = asked_.priority;
+  request.priority = priority_of(*call_, asked_.priority);
   request.deadline_us = deadline_of(*call_, model_->text.options);
   request.cache_salt = salt_number(call_->principal.salt, "");
   request.sink = std::make_shared<Sink>(shared_from_this());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "server/call.h"
@@ -29,6 +30,7 @@ class PoolingSession final : public LiveSession, public std::enable_shared_from_
  private:
   class Sink;
 
+  std::optional<ApiError> spend();
   void submit_more();
   Request make_request(size_t index);
   void take(const TokenEvent& event);

@@ -80,6 +80,9 @@ const Route kRoutes[kRouteCount] = {
     {"/chat/completions", "POST", Endpoint::chat, Access::keyed, true},
     {"/reranking", "POST", Endpoint::rerank, Access::keyed, true},
     {"/v1/reranking", "POST", Endpoint::rerank, Access::keyed, true},
+    {"/sleep", "POST", Endpoint::sleep, Access::admin},
+    {"/wake_up", "POST", Endpoint::wake_up, Access::admin},
+    {"/is_sleeping", "GET", Endpoint::is_sleeping, Access::admin},
 };
 
 bool Route::allows(std::string_view method) const {
@@ -108,6 +111,18 @@ std::string path_of(std::string_view target) {
   }
   if (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
+}
+
+std::string_view query_value(std::string_view target, std::string_view name) {
+  const size_t query = target.find('?');
+  std::string_view rest = query == std::string_view::npos ? "" : target.substr(query + 1);
+  rest = rest.substr(0, rest.find('#'));
+  while (!rest.empty()) {
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    if (pair.substr(0, pair.find('=')) == name && pair.size() > name.size()) return pair.substr(name.size() + 1);
+    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
+  }
+  return "";
 }
 
 const Route* find_route(std::string_view path) {

@@ -44,11 +44,15 @@ enum class Endpoint : uint8_t {
   apply_template,
   props,
   slots,
-  lora_adapters
+  lora_adapters,
+  sleep,
+  wake_up,
+  is_sleeping
 };
 
-/// Who may ask without a key.
-enum class Access : uint8_t { open, metrics, keyed };
+/// Who may ask without a key; admin routes are there only with --enable-sleep-mode.
+enum class Access : uint8_t { open, metrics, keyed, admin };
+constexpr bool needs_key(Access access) { return access == Access::keyed || access == Access::admin; }
 
 struct Route {
   std::string_view path;
@@ -61,11 +65,13 @@ struct Route {
   bool allows(std::string_view method) const;
 };
 
-inline constexpr int kRouteCount = 56;
+inline constexpr int kRouteCount = 59;
 extern const Route kRoutes[kRouteCount];
 
 /// The path of a request target: without scheme, host, query, doubled and final slashes; percent escapes decoded once.
 std::string path_of(std::string_view target);
+/// The value of the first `name` in the query of a request target, as it stands; "" for none.
+std::string_view query_value(std::string_view target, std::string_view name);
 /// nullptr when there is none. Anything below /v1/models/ is a model, anything below /api/blobs/ a blob; a part of the
 /// path below /v1/responses/ is an id.
 const Route* find_route(std::string_view path);

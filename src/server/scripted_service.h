@@ -82,8 +82,13 @@ class ScriptedService final : public TokenService {
   using Script = std::function<std::string(const Request&)>;
 
   explicit ScriptedService(Script script) : script_(std::move(script)), thread_([this] { run(); }) {}
+  /// As an engine, it ends what is still running.
   ~ScriptedService() override {
+    state_.with([](State& state) {
+      for (auto& [id, live] : state.live) live = false;
+    });
     work_.close();
+    steps_.try_send(0);
     thread_.join();
   }
 

@@ -2,24 +2,28 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "base/channel.h"
 #include "base/event.h"
 #include "base/guarded.h"
+#include "server/access/gate.h"
 #include "server/anthropic/messages.h"
 #include "server/call.h"
-#include "server/gate.h"
 #include "server/llama/requests.h"
 #include "server/metrics/http.h"
 #include "server/metrics/page.h"
-#include "server/models/served_model.h"
+#include "server/models/fixed_host.h"
+#include "server/models/keeper.h"
+#include "server/models/model_metrics.h"
 #include "server/ollama/embeddings.h"
 #include "server/ollama/models.h"
 #include "server/ollama/names.h"
 #include "server/ollama/requests.h"
 #include "server/openai/generation.h"
+#include "server/openai/model_field.h"
 #include "server/openai/pooling.h"
 #include "server/openai/tokens.h"
 #include "server/openapi/openapi.h"
@@ -50,29 +54,34 @@ std::string header_list(const std::vector<std::string>& names) {
   return out;
 }
 
+std::vector<std::string> all_names(const std::vector<ModelCard>& cards) {
+  std::vector<std::string> names;
+  for (const ModelCard& card : cards) names.insert(names.end(), card.names.begin(), card.names.end());
+  return names;
+}
+
 }  // namespace
 
 class Server::Core final : public std::enable_shared_from_this<Server::Core> {
  public:
-  Core(ServerOptions options, TokenService& engine, std::shared_ptr<const Tokenizer> tokenizer,
-       std::shared_ptr<const ChatTemplate> chat_template)
-      : created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+  Core(ServerOptions options, const KeeperOptions& keeping, std::vector<ModelCard> cards, ModelHost& host)
+      : options_(std::move(options)),
+        created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                      .count()),
-        metrics_(options.model_names.front(), options.max_model_len, options.block_tokens, true),
-        gate_(options, [this](Refusal reason) { metrics_.count(reason); }),
-        model_(std::make_shared<ServedModel>(ModelParts{std::move(options), std::make_unique<BorrowedService>(engine),
-                                                        std::move(tokenizer), std::move(chat_template)},
-                                             metrics_)) {
+        several_(cards.size() > 1),
+        names_(all_names(cards)),
+        pool_(std::max(1, options_.text_threads), static_cast<size_t>(options_.max_queued_texts)),
+        keeper_(keeping, std::move(cards), host),
+        gate_(options_, [this](Refusal reason) { keeper_.first_metrics().count(reason); }) {
     for (const Route& route : kRoutes)
       route_metrics_.push_back(&http_metrics_.add_route(route.path, route.methods.substr(0, route.methods.find(','))));
     unknown_route_ = &http_metrics_.add_route("none", "GET");
   }
 
   Status start() {
-    ollama_models_ = std::make_unique<OllamaModels>(options(), [this] { return std::vector{card_of(model_->text)}; });
-    pool_ = std::make_unique<TextPool>(std::max(1, options().text_threads),
-                                       static_cast<size_t>(options().max_queued_texts));
-    HttpServerOptions http = options().http;
+    ollama_models_ = std::make_unique<OllamaModels>(options_, [this] { return served_cards(); });
+    TRY(keeper_.start());
+    HttpServerOptions http = options_.http;
     http.check_head = [this](const HttpRequest& head) { return check_head(head); };
     http.refusal = [](int status, std::string_view message) {
       HttpResponse response = error_response(plain_error(status, std::string(message)));
@@ -86,46 +95,61 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     return {};
   }
 
-  /// Sessions that the engine still knows keep this object; the threads are gone.
+  /// Sessions that an engine of somebody else still knows keep this object; the threads are gone.
   void stop() {
     http_.reset();
     ollama_models_.reset();
-    pool_.reset();
-    model_->constraints.stop();
+    keeper_.stop_accepting();
+    pool_.stop();
+    keeper_.stop();
   }
 
   int port() const { return http_->port(); }
+  void set_keys(std::vector<ApiKey> keys) { gate_.set_keys(std::move(keys)); }
 
   bool drain(std::chrono::steady_clock::time_point deadline) {
     gate_.close();
-    model_->engine->stop_accepting();
+    keeper_.stop_accepting();
     while (session_count() > 0) {
       if (!session_ended_.receive_until(deadline)) break;
     }
     const bool all = session_count() == 0;
-    if (!all) abort_sessions();
+    if (!all) abort_sessions(plain_error(503, "The server is shutting down."));
     http_->finish(kFlushTime);
     return all;
   }
 
  private:
-  using ModelRef = std::shared_ptr<ServedModel>;
   using ModelUse = std::function<void(const ModelRef&)>;
   using Sessions = std::unordered_map<const LiveSession*, std::weak_ptr<LiveSession>>;
 
-  const ServerOptions& options() const { return model_->options(); }
   size_t session_count() {
     return sessions_.with([](Sessions& sessions) { return sessions.size(); });
   }
 
-  void abort_sessions() {
+  void abort_sessions(const ApiError& error) {
     std::vector<std::shared_ptr<LiveSession>> rest;
     sessions_.with([&](Sessions& sessions) {
       for (auto& [key, weak] : sessions) {
         if (auto session = weak.lock()) rest.push_back(std::move(session));
       }
     });
-    for (const auto& session : rest) session->abort(plain_error(503, "The server is shutting down."));
+    for (const auto& session : rest) session->abort(error);
+  }
+
+  std::vector<ServedCard> served_cards() const {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    std::vector<ServedCard> cards;
+    for (const ModelState& state : keeper_.states()) {
+      ServedCard& card = cards.emplace_back(state.model ? card_of(state.model->text) : ServedCard{});
+      card.names = state.card.names;
+      card.loaded = state.model != nullptr;
+      card.context_length = state.card.max_model_len;
+      if (state.expires_in_s)
+        card.expires_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count() +
+                          static_cast<int64_t>(*state.expires_in_s * 1e6);
+    }
+    return cards;
   }
 
   /// Everything that can be refused before the body is read.
@@ -153,17 +177,23 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     HttpHeaders common = gate_.common_headers(request, id);
     const auto call = std::make_shared<Call>(std::move(request), std::move(responder), std::move(id), std::move(common),
                                              metrics_of(&route));
-    call->quiet = route.access != Access::keyed;
     call->protocol = route.protocol;
+    call->quiet = !needs_key(route.access);
+    if (needs_key(route.access)) {
+      std::optional<Principal> principal = gate_.principal(call->request);
+      if (!principal) return call->send(gate_.unauthorized(call->request));
+      call->principal = std::move(*principal);
+    }
+    if (route.generates && !call->admit()) return;
     switch (route.endpoint) {
       case Endpoint::root: return call->send(front_page(call->request));
       case Endpoint::live: return send_health(*call, false);
       case Endpoint::ping:
       case Endpoint::health: return send_health(*call, true);
-      case Endpoint::version: return call->send_json(Json().set("version", options().version).dump());
+      case Endpoint::version: return call->send_json(Json().set("version", options_.version).dump());
       case Endpoint::metrics: return send_metrics(*call);
-      case Endpoint::models: return call->send_json(list_models(options(), created_));
-      case Endpoint::model: return answer(*call, describe_model(model_in(path), options(), created_));
+      case Endpoint::models: return call->send_json(list_models(keeper_.states(), created_));
+      case Endpoint::model: return answer(*call, describe_model(model_in(path), keeper_.states(), created_));
       case Endpoint::chat:
       case Endpoint::completions:
       case Endpoint::messages:
@@ -173,10 +203,10 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::llama_completion:
       case Endpoint::infill: return generate(call, route.endpoint);
       case Endpoint::stored_response:
-        return answer(*call, stored_response(call->request, path, shelf_of(gate_.principal(call->request))));
+        return answer(*call, stored_response(call->request, path, shelf_of(call->principal)));
       case Endpoint::response_tokens:
         return with_model(call, [this, call](const ModelRef& model) {
-          const ResponseShelf shelf = shelf_of(gate_.principal(call->request));
+          const ResponseShelf shelf = shelf_of(call->principal);
           answer(*call, count_response_tokens(call->request.body, model->text, shelf));
         });
       case Endpoint::embeddings:
@@ -196,6 +226,9 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::lora_adapters: return call->send_json("[]");
       case Endpoint::ollama_version: return call->send_json(Json().set("version", ollama_version).dump());
       case Endpoint::ollama_models: return ollama_models_->answer(call, path);
+      case Endpoint::sleep: return sleep(call);
+      case Endpoint::wake_up: return keeper_.wake_up([call] { call->send(HttpResponse{}); });
+      case Endpoint::is_sleeping: return call->send_json(Json().set("is_sleeping", keeper_.sleep_level() > 0).dump());
     }
   }
 
@@ -222,51 +255,82 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     body.ok() ? call.send_json(std::move(body).value()) : call.send(body.error());
   }
 
+  /// Answered when the memory is free. Answers that run are finished first, or cut off with mode=abort.
+  void sleep(const std::shared_ptr<Call>& call) {
+    const std::string_view level = query_value(call->request.target, "level");
+    const std::string_view mode = query_value(call->request.target, "mode");
+    if (!level.empty() && level != "1" && level != "2")
+      return call->send({400, "Invalid 'level': say 1 or 2.", "invalid_value", "level"});
+    if (!mode.empty() && mode != "wait" && mode != "abort")
+      return call->send({400, "Invalid 'mode': say wait or abort.", "invalid_value", "mode"});
+    keeper_.sleep(level == "2" ? 2 : 1, [call] { call->send(HttpResponse{}); });
+    if (mode == "abort") abort_sessions(plain_error(503, "The server was sent to sleep."));
+  }
+
   /// The page to chat with for browsers; a few lines for everybody else.
   HttpResponse front_page(const HttpRequest& request) const {
-    if (options().ollama_api && request.header("user-agent").starts_with("ollama"))
+    if (options_.ollama_api && request.header("user-agent").starts_with("ollama"))
       return {200, {{"Content-Type", "text/plain; charset=utf-8"}}, "Ollama is running"};
-    const bool chats = options().output == OutputKind::tokens;
-    if (chats && options().web_page && wants_page(request)) return page_response(request);
+    std::set<std::string_view> routes;
+    std::vector<std::string> names;
+    for (const ModelState& state : keeper_.states()) {
+      names.push_back(state.card.names.front());
+      if (state.card.output == OutputKind::tokens)
+        routes.insert("/v1/chat/completions /v1/completions /v1/responses /v1/messages");
+      if (state.card.output == OutputKind::pooled) routes.insert("/v1/embeddings");
+      if (state.card.output != OutputKind::tokens) routes.insert("/v1/score /v1/rerank");
+    }
+    const bool chats = routes.size() != 0 && routes.begin()->starts_with("/v1/chat");
+    if (chats && options_.web_page && wants_page(request)) return page_response(request);
     const std::string text = fmt::format(
         "Quern {} serves {}.\nAPI: /v1/models {} /tokenize /detokenize\nOperations: /health /metrics /version\n",
-        options().version, options().model_names.front(),
-        chats                                    ? "/v1/chat/completions /v1/completions /v1/responses /v1/messages"
-        : options().output == OutputKind::pooled ? "/v1/embeddings /v1/score /v1/rerank"
-                                                 : "/v1/score /v1/rerank");
+        options_.version, fmt::join(names, ", "), fmt::join(routes, " "));
     return {200, {{"Content-Type", "text/plain; charset=utf-8"}, {"Vary", "Accept"}}, text};
   }
 
   void send_health(Call& call, bool ready) {
-    const EngineStats stats = model_->engine->stats();
-    if (stats.dead) return call.send(plain_error(503, "The engine has failed."));
-    if (model_->stalled_s(stats) > options().watchdog_timeout_s)
-      return call.send(plain_error(503, "The engine makes no progress."));
+    for (const ModelState& state : keeper_.states()) {
+      if (!state.model) continue;
+      if (state.stats.dead) return call.send(plain_error(503, "The engine has failed."));
+      if (state.model->stalled_s(state.stats) > options_.watchdog_timeout_s)
+        return call.send(plain_error(503, "The engine makes no progress."));
+    }
     if (ready && gate_.closed()) return call.send(plain_error(503, "The server is shutting down."));
     call.send_json(R"({"status":"ok"})");
   }
 
   void send_metrics(Call& call) {
     MetricsPage page;
-    const EngineStats stats = model_->engine->stats();
-    metrics_.write(page, stats, model_->stalled_s(stats), options().gauges ? options().gauges() : std::vector<Gauge>{});
+    write_models(page, keeper_);
     http_metrics_.write(page);
     call.send({200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, page.text()});
   }
 
-  /// Runs `use` on a text thread with the model that the body of the request names.
+  /// Runs `use` on a text thread with the model that the body of the request names, once it is loaded.
   void with_model(const std::shared_ptr<Call>& call, ModelUse use) {
-    run_text(call, [this, use = std::move(use)] { use(model_); });
+    run_text(call, [this, call, use = std::move(use)]() mutable {
+      std::string name = several_ ? model_field(call->request.body) : "";
+      const std::string* served = call->protocol == Protocol::ollama ? find_served(name, names_) : nullptr;
+      with_named_model(call, served == nullptr ? name : *served, std::move(use));
+    });
+  }
+
+  /// The same for a name found elsewhere; on a text thread. "" is the first model.
+  void with_named_model(const std::shared_ptr<Call>& call, const std::string& name, ModelUse use) {
+    if (const ModelRef model = keeper_.loaded(name)) return use(model);
+    keeper_.want(name, deadline_of(*call, options_), [this, call, use = std::move(use)](Checked<ModelRef> model) {
+      if (!model.ok()) return call->send(model.error());
+      run_text(call, [use, loaded = std::move(model).value()] { use(loaded); });
+    });
   }
 
   void run_text(const std::shared_ptr<Call>& call, TextPool::Task task) {
-    if (pool_->try_run(std::move(task))) return;
-    metrics_.count(Refusal::queue_full);
+    if (pool_.try_run(std::move(task))) return;
+    keeper_.first_metrics().count(Refusal::queue_full);
     call->send(plain_error(429, "Too many requests are waiting; try again later."));
   }
 
   void generate(const std::shared_ptr<Call>& call, Endpoint endpoint) {
-    call->principal = gate_.principal(call->request);
     with_model(call, [this, call, endpoint](const ModelRef& model) {
       if (model->options().output != OutputKind::tokens)
         return call->send(wrong_task(model->options(), call->request.target));
@@ -338,7 +402,6 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   }
 
   void pool(const std::shared_ptr<Call>& call, Endpoint endpoint) {
-    call->principal = gate_.principal(call->request);
     with_model(call, [this, call, endpoint](const ModelRef& model) {
       auto parsed = parse_pooling(call->request.body, endpoint, model->text);
       if (!parsed.ok()) return refuse(*call, *model, parsed.error());
@@ -371,26 +434,38 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     if (gate_.closed()) session_ended_.try_send(0);
   }
 
+  const ServerOptions options_;
   const int64_t created_;
-  Metrics metrics_;
-  HttpMetrics http_metrics_;
+  const bool several_;
+  const std::vector<std::string> names_;  // of all models
+  TextPool pool_;
+  ModelKeeper keeper_;
   Gate gate_;
-  const ModelRef model_;
+  HttpMetrics http_metrics_;
   std::vector<RouteMetrics*> route_metrics_;
   RouteMetrics* unknown_route_ = nullptr;
   std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>(kStoredBytes, kStoredResponses);
   Guarded<Sessions> sessions_;
   Channel<int> session_ended_;
-  std::unique_ptr<TextPool> pool_;
   std::unique_ptr<OllamaModels> ollama_models_;
   std::unique_ptr<HttpServer> http_;
 };
 
 Server::Server(ServerOptions options, TokenService& engine, std::shared_ptr<const Tokenizer> tokenizer,
-               std::shared_ptr<const ChatTemplate> chat_template)
-    : core_(std::make_shared<Core>(std::move(options), engine, std::move(tokenizer), std::move(chat_template))) {}
+               std::shared_ptr<const ChatTemplate> chat_template) {
+  auto host = std::make_unique<FixedHost>(options, engine, std::move(tokenizer), std::move(chat_template));
+  KeeperOptions keeping;
+  keeping.block_tokens = options.block_tokens;
+  core_ = std::make_shared<Core>(std::move(options), keeping, std::vector{host->card()}, *host);
+  host_ = std::move(host);
+}
+
+Server::Server(ServerOptions options, const KeeperOptions& keeping, std::vector<ModelCard> cards, ModelHost& host)
+    : core_(std::make_shared<Core>(std::move(options), keeping, std::move(cards), host)) {}
 
 Server::~Server() { core_->stop(); }
+
+void Server::set_keys(std::vector<ApiKey> keys) { core_->set_keys(std::move(keys)); }
 
 Status Server::start() { return core_->start(); }
 

@@ -69,6 +69,11 @@ class ServerTest : public ::testing::Test {
     EXPECT_TRUE(answer.ok()) << answer.error().message;
     return answer.ok() ? std::move(answer).value() : HttpResponse{0, {}, ""};
   }
+  static std::vector<ApiKey> keys_of(const std::vector<std::string>& texts) {
+    std::vector<ApiKey> keys;
+    for (const std::string& text : texts) keys.push_back({"", key_digest(text), {}});
+    return keys;
+  }
   HttpResponse get(std::string target, HttpHeaders headers = {}) {
     return call("GET", std::move(target), "", std::move(headers));
   }

@@ -112,7 +112,7 @@ TEST_F(ServerTest, EchoesAGoodRequestId) {
 }
 
 TEST_F(ServerTest, AnswersPreflightsWithoutAKey) {
-  options_.api_keys = {"k"};
+  options_.api_keys = keys_of({"k"});
   start();
 
   const HttpResponse response =
@@ -126,7 +126,7 @@ TEST_F(ServerTest, AnswersPreflightsWithoutAKey) {
 }
 
 TEST_F(ServerTest, S25EveryRouteNeedsTheKeyButTheOpenOnes) {
-  options_.api_keys = {"secret-1", "secret-2"};
+  options_.api_keys = keys_of({"secret-1", "secret-2"});
   start();
 
   for (const std::string path : {"/health", "/ping", "/version", "/", "/metrics", "/health/live"})
@@ -138,7 +138,7 @@ TEST_F(ServerTest, S25EveryRouteNeedsTheKeyButTheOpenOnes) {
 }
 
 TEST_F(ServerTest, S27TakesEachOfTheKeys) {
-  options_.api_keys = {"secret-1", "secret-2"};
+  options_.api_keys = keys_of({"secret-1", "secret-2"});
   start();
 
   EXPECT_EQ(get("/v1/models", {{"Authorization", "Bearer secret-1"}}).status, 200);
@@ -152,7 +152,7 @@ TEST_F(ServerTest, S27TakesEachOfTheKeys) {
 }
 
 TEST_F(ServerTest, ProtectsMetricsWhenAsked) {
-  options_.api_keys = {"k"};
+  options_.api_keys = keys_of({"k"});
   options_.metrics_auth = true;
   start();
 
@@ -161,7 +161,7 @@ TEST_F(ServerTest, ProtectsMetricsWhenAsked) {
 }
 
 TEST_F(ServerTest, S26DecidesOnTheParsedTargetOnly) {
-  options_.api_keys = {"k"};
+  options_.api_keys = keys_of({"k"});
   start();
 
   for (const std::string target :
@@ -177,7 +177,7 @@ TEST_F(ServerTest, S28RefusesANameThatIsNotThisMachine) {
 }
 
 TEST_F(ServerTest, S32TenantsDoNotSharePrefixes) {
-  options_.api_keys = {"one", "two"};
+  options_.api_keys = keys_of({"one", "two"});
   start();
 
   for (const std::string key : {"one", "two", "one"})

@@ -38,6 +38,11 @@ uint64_t salt_number(const std::string& tenant, const std::string& salt) {
   return number == 0 ? 1 : number;
 }
 
+int32_t priority_of(const Call& call, int32_t asked) {
+  const int64_t sum = int64_t{asked} + (call.principal.budget ? call.principal.budget->priority() : 0);
+  return static_cast<int32_t>(std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX));
+}
+
 int64_t deadline_of(const Call& call, const ServerOptions& options) {
   double timeout_s = options.request_timeout_s;
   const std::string asked(call.request.header("x-request-timeout-ms"));
@@ -105,6 +110,9 @@ void Session::deliver(TokenEvent event) {
 
 void Session::submit_all() {
   if (ended_) return;
+  if (call_->use) {
+    if (const auto over = call_->use->spend(usage_.prompt_tokens)) return refuse(*over);
+  }
   model_->metrics.n.observe(generation_.params.n);
   if (generation_.params.max_tokens == 0 && !generation_.scores_prompts()) return answer_without_engine();
   const auto interval = model_->text.options.ping_interval;
@@ -174,7 +182,7 @@ Request Session::make_request(int32_t index) {
   request.min_tokens = params.min_tokens;
   if (!params.ignore_eos) request.end_tokens = options.end_tokens;
   request.stop_tokens = params.stop_tokens;
-  request.priority = params.priority;
+  request.priority = priority_of(*call_, params.priority);
   request.deadline_us = deadline_of(*call_, options);
   if (generation_.compiled) request.mask = model_->constraints.mask(*generation_.compiled);
   request.cache_salt = salt_number(call_->principal.salt, params.cache_salt);
@@ -371,6 +379,7 @@ std::vector<WholeChoice> Session::best_choices() {
 
 void Session::end() {
   ended_ = true;
+  if (call_->use) call_->use->charge(usage_.completion_tokens);
   if (streaming_) call_->end_events();
   cancel_rest();
 }

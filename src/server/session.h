@@ -20,6 +20,8 @@ namespace quern {
 /// A number that keeps the cached prefixes of tenants and salts apart: 0 for neither, else a hash that cannot be aimed
 /// at.
 uint64_t salt_number(const std::string& tenant, const std::string& salt);
+/// What is asked, and what the key adds.
+int32_t priority_of(const Call& call, int32_t asked);
 /// The time by which a request has to be done, by the server's limit and its own X-Request-Timeout-Ms; 0: none.
 int64_t deadline_of(const Call& call, const ServerOptions& options);
 /// 32 random hexadecimal digits.

@@ -21,12 +21,16 @@ class TextPool {
     }
   }
   /// What waits is still done.
-  ~TextPool() {
-    tasks_.close();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~TextPool() { stop(); }
   TextPool(const TextPool&) = delete;
   TextPool& operator=(const TextPool&) = delete;
+
+  /// The end of its threads; nothing can be run afterwards.
+  void stop() {
+    tasks_.close();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
 
   /// False when too many wait.
   bool try_run(Task task) { return tasks_.try_send(std::move(task)); }

@@ -17,19 +17,6 @@ class TokenService {
   virtual EngineStats stats() const = 0;
 };
 
-/// One that somebody else owns, and who outlives it.
-class BorrowedService final : public TokenService {
- public:
-  explicit BorrowedService(TokenService& owned) : owned_(owned) {}
-  SubmitResult submit(Request request) override { return owned_.submit(std::move(request)); }
-  void cancel(RequestId id) override { owned_.cancel(id); }
-  void stop_accepting() override { owned_.stop_accepting(); }
-  EngineStats stats() const override { return owned_.stats(); }
-
- private:
-  TokenService& owned_;
-};
-
 /// The engine itself.
 class EngineService final : public TokenService {
  public:

@@ -1,14 +1,18 @@
 """What an operator meets: metrics that Prometheus reads, a dashboard whose names exist, log lines for machines."""
+import hashlib
 import json
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import time
 import urllib.parse
 import urllib.request
 
-from conftest import chat_body
+import pytest
+
+from conftest import QUERN, Running, chat_body, error_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "quern.json"
@@ -81,6 +85,113 @@ def test_log_lines_for_machines(serve):
 
 
 def test_unknown_log_format_is_refused(model):
-    from conftest import QUERN
     result = subprocess.run([QUERN, "serve", str(model), "--log-format", "xml"], capture_output=True, text=True, timeout=30)
     assert result.returncode == 1 and "--log-format xml: say text or json" in result.stderr
+
+
+KEYS = """
+[alice]
+key = "alice-secret"
+requests_per_minute = 2
+[bob]
+sha256 = "%s"
+priority = 5
+"""
+
+
+def ask_with(running, key, **fields):
+    return running.post("/v1/chat/completions", chat_body(**fields), Authorization=f"Bearer {key}")
+
+
+def test_keys_have_names_and_limits_and_are_read_again(serve, tmp_path):
+    path = tmp_path / "keys.toml"
+    path.write_text(KEYS % hashlib.sha256(b"bob-secret").hexdigest())
+    with serve("--api-keys-file", str(path)) as running:
+        status, headers, _ = ask_with(running, "alice-secret")
+        assert (status, headers["x-ratelimit-limit-requests"], headers["x-ratelimit-remaining-requests"]) == (200, "2", "1")
+        assert ask_with(running, "alice-secret")[0] == 200
+        answer = ask_with(running, "alice-secret")
+        error_of(answer, 429, "rate_limit_exceeded")
+        assert 1 <= int(answer[1]["retry-after"]) <= 30
+        assert ask_with(running, "bob-secret")[0] == 200
+        error_of(ask_with(running, "eve-secret"), 401, "invalid_api_key")
+
+        path.write_text("[alice]\nkey = 7\n")
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for_log("the keys stay as they are")
+        assert ask_with(running, "bob-secret")[0] == 200
+
+        path.write_text("[carol]\nkey = 'carol-secret'\n")
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for_log("has been read again: 1 keys")
+        error_of(ask_with(running, "bob-secret"), 401)
+        assert ask_with(running, "carol-secret")[0] == 200
+        running.wait_for_log("carol ")
+        assert any("alice " in line for line in running.log)
+        assert not any("secret" in line for line in running.log)
+
+
+def refusal(*arguments):
+    result = subprocess.run([QUERN, "serve", *arguments], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize("text, reason", [
+    ("[a]\nkey = 'long enough'\nrequests_per_minut = 1", "requests_per_minut is not known; did you mean requests_per_minute?"),
+    ("[a]\nkey = 'short'", "a key has at least 8 characters"),
+    ("[a]\nsha256 = 'xyz'", "sha256 takes 64 digits"),
+    ("[a]\nkey = 'long enough'\nconcurrency = 0", "concurrency takes a whole number from 1"),
+    ("[a]\nkey = 'long enough'\n[b]\nkey = 'long enough'", "a and b have the same key"),
+    ("[a]\nkey = ", "line 2"),
+    ("", "has no keys"),
+])
+def test_a_broken_file_of_keys_is_told(model, tmp_path, text, reason):
+    path = tmp_path / "keys.toml"
+    path.write_text(text)
+    said = refusal(str(model), "--api-keys-file", str(path))
+    assert reason in said and "long enough" not in said, said
+
+
+def test_flags_in_a_file(model, tmp_path):
+    path = tmp_path / "quern.toml"
+    path.write_text(f'models = ["{model}"]\nport = 1\nmax-model-len = "128"\nserved-model-name = ["from-file", "other"]\n'
+                    'webui = false\nstrict-params = true\n')
+    running = Running(f"--config={path}", "--served-model-name", "from-line")
+    try:
+        models = json.loads(running.get("/v1/models")[2])["data"]
+        assert [(one["id"], one["max_model_len"]) for one in models] == [("from-line", 128)]
+        error_of(running.post("/v1/chat/completions", chat_body(nonsense=1)), 400)
+        assert "<html" not in running.get("/", Accept="text/html")[2]
+    finally:
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize("text, reason", [
+    ("prot = 80", "unknown flag --prot; did you mean --port?"),
+    ("port = 'many'", "'many' is not a whole number"),
+    ("port = true", "port takes a value"),
+    ("webui = 'no'", "webui takes true or false"),
+    ("[server]\nport = 80", "flags stand in no table"),
+    ("port 80", "line 1"),
+])
+def test_a_broken_file_of_flags_is_told(tmp_path, text, reason):
+    path = tmp_path / "quern.toml"
+    path.write_text(text)
+    said = refusal("--config", str(path))
+    assert reason in said and "quern.toml" in said, said
+
+
+def test_134_sleep_and_wake(serve):
+    with serve() as running:
+        assert running.post("/sleep", None)[0] == 404
+    with serve("--enable-sleep-mode") as running:
+        assert json.loads(running.get("/is_sleeping")[2]) == {"is_sleeping": False}
+        assert running.post("/sleep?level=1", None)[0] == 200
+        assert json.loads(running.get("/is_sleeping")[2]) == {"is_sleeping": True}
+        assert running.metric("vllm:engine_sleep_state", sleep_state="weights_offloaded") == 1
+        assert running.metric("quern_model_memory_bytes") == 0
+        assert running.post("/v1/chat/completions", chat_body())[0] == 503
+        assert running.post("/wake_up", None)[0] == 200
+        assert running.metric("vllm:engine_sleep_state", sleep_state="awake") == 1
+        running.chat()

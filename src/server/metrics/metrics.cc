@@ -59,10 +59,6 @@ void write_engine(MetricsPage& page, const EngineStats& stats, int32_t block_tok
   page.family("vllm:lora_requests_info", "gauge",
               "Adapters in use, as labels; the value is the time of the last change.");
   page.sample("vllm:lora_requests_info", 0, ",max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"");
-  page.family("vllm:engine_sleep_state", "gauge", "Whether the engine sleeps.");
-  page.sample("vllm:engine_sleep_state", 1, ",sleep_state=\"awake\"");
-  page.sample("vllm:engine_sleep_state", 0, ",sleep_state=\"weights_offloaded\"");
-  page.sample("vllm:engine_sleep_state", 0, ",sleep_state=\"discard_all\"");
   for (const std::string_view prefix : {"vllm:", "vllm:gpu_"}) {
     page.counter(fmt::format("{}prefix_cache_queries_total", prefix), stats.prefix_queries_tokens,
                  "Prompt tokens looked up in the prefix cache.");
@@ -89,6 +85,15 @@ void write_engine(MetricsPage& page, const EngineStats& stats, int32_t block_tok
               "Speculative decoding; not used by this server.");
   page.sample("vllm:spec_decode_num_accepted_tokens_per_pos_total", 0, ",position=\"0\"");
   page.counter("vllm:tool_call_parser_invocations_total", 0, "Tool calls parsed; not used by this server.");
+}
+
+void write_sleep(MetricsPage& page, int level) {
+  page.family("vllm:engine_sleep_state", "gauge", "Whether the engine sleeps.");
+  static constexpr std::array<std::string_view, 3> names = {"awake", "weights_offloaded", "discard_all"};
+  for (size_t i = 0; i < names.size(); ++i) {
+    page.sample("vllm:engine_sleep_state", static_cast<size_t>(level) == i ? 1 : 0,
+                fmt::format(",sleep_state=\"{}\"", names[i]));
+  }
 }
 
 void write_own(MetricsPage& page, const EngineStats& stats, double last_step_age_s) {
@@ -159,7 +164,8 @@ double Metrics::see_steps(const EngineStats& stats) {
   return std::min(1.0, static_cast<double>(now.device_us - before.device_us) / static_cast<double>(passed_us));
 }
 
-void Metrics::write(MetricsPage& page, const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more) {
+void Metrics::write(MetricsPage& page, const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more,
+                    int sleep_level) {
   page.set_labels(labels_);
   page.gauge("quern_gpu_busy_ratio", see_steps(stats),
              "Share of the time since the last scrape in which steps were computed.");
@@ -168,6 +174,7 @@ void Metrics::write(MetricsPage& page, const EngineStats& stats, double last_ste
     page.sample(gauge.name, gauge.value, gauge.labels);
   }
   write_engine(page, stats, block_tokens_, prefix_caching_);
+  write_sleep(page, sleep_level);
   write_requests(page);
   write_latencies(page);
   write_own(page, stats, last_step_age_s);
@@ -192,8 +199,8 @@ void Metrics::write_requests(MetricsPage& page) const {
   page.sample("vllm:request_success_total", 0, ",finished_reason=\"repetition\"");
 
   page.family("quern_requests_refused_total", "counter", "Requests that were not admitted, by reason.");
-  static constexpr std::array<std::string_view, 5> refusals = {"queue_full", "too_long", "invalid", "draining",
-                                                               "unauthorized"};
+  static constexpr std::array<std::string_view, 6> refusals = {"queue_full", "too_long",     "invalid",
+                                                               "draining",   "unauthorized", "not_loaded"};
   for (size_t i = 0; i < refusals.size(); ++i) {
     page.sample("quern_requests_refused_total", refused[i].load(), fmt::format(",reason=\"{}\"", refusals[i]));
   }

@@ -35,7 +35,7 @@ class Histogram {
 using Counter = std::atomic<int64_t>;
 
 /// Reasons for which a request was not admitted, and for which one ended.
-enum class Refusal : uint8_t { queue_full, too_long, invalid, draining, unauthorized };
+enum class Refusal : uint8_t { queue_full, too_long, invalid, draining, unauthorized, not_loaded };
 enum class Ended : uint8_t { stop, length, abort, error };
 
 /// A figure of the moment that is not the server's own.
@@ -58,7 +58,7 @@ class Metrics {
   Counter disconnected{0};
   Counter streams_open{0};
   std::array<Counter, 4> ended{};    // by Ended
-  std::array<Counter, 5> refused{};  // by Refusal
+  std::array<Counter, 6> refused{};  // by Refusal
   Histogram first_token_s, inter_token_s, token_mean_s;
   Histogram e2e_s, queue_s, inference_s, prefill_s, decode_s;
   Histogram prompt_size, generation_size, max_tokens, n, computed_size;
@@ -67,7 +67,8 @@ class Metrics {
   void count(Ended reason) { ended[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
   void count(Refusal reason) { refused[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
   /// Every series of the model.
-  void write(MetricsPage& page, const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more = {});
+  void write(MetricsPage& page, const EngineStats& stats, double last_step_age_s, std::span<const Gauge> more = {},
+             int sleep_level = 0);
 
  private:
   struct SeenSteps {

@@ -32,6 +32,11 @@ ServedModel::ServedModel(ModelParts parts, Metrics& figures)
       constraints(text.tokenizer, text.vocab_size(), text.options.end_tokens),
       engine(std::move(parts.engine)) {}
 
+void ServedModel::close() {
+  constraints.stop();
+  engine.reset();
+}
+
 double ServedModel::stalled_s(const EngineStats& stats) const {
   if (live_requests == 0 && stats.running + stats.waiting == 0) return 0;
   return seconds_since(std::max<int64_t>(stats.last_step_us, work_since_us));

@@ -27,6 +27,8 @@ struct ServedModel {
   ServedModel(ModelParts parts, Metrics& metrics);
 
   const ServerOptions& options() const { return text.options; }
+  /// Ends all its requests, at the end of the server; nobody else but they may use it then.
+  void close();
   /// Seconds without progress while there is work.
   double stalled_s(const EngineStats& stats) const;
 
@@ -34,9 +36,9 @@ struct ServedModel {
   const TextModel text;
   Constraints constraints;
   std::atomic<uint64_t> next_request = 1;
-  std::atomic<int32_t> live_requests = 0;      // submitted, last event not yet delivered
-  std::atomic<int64_t> work_since_us = 0;      // when live_requests last rose from 0
-  const std::unique_ptr<TokenService> engine;  // goes first: requests that run use what is above
+  std::atomic<int32_t> live_requests = 0;  // submitted, last event not yet delivered
+  std::atomic<int64_t> work_since_us = 0;  // when live_requests last rose from 0
+  std::unique_ptr<TokenService> engine;    // goes first: requests that run use what is above
 };
 
 }  // namespace quern

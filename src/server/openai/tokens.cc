@@ -48,15 +48,16 @@ Checked<std::string> tokenize_content(Fields& fields, const TextModel& model) {
   return Json().set("tokens", std::move(list)).dump();
 }
 
-Json describe(const std::string& name, const ServerOptions& options, int64_t created) {
+Json describe(const std::string& name, const ModelState& state, int64_t created) {
+  const ModelCard& card = state.card;
   Json model;
   model.set("id", name).set("object", "model").set("created", created).set("owned_by", "quern");
-  model.set("root", options.model_root.empty() ? name : options.model_root).set("parent", nullptr);
-  model.set("max_model_len", int64_t{options.max_model_len}).set("permission", Json::Array{});
-  model.set("task", options.output == OutputKind::tokens   ? "generate"
-                    : options.output == OutputKind::pooled ? "embed"
-                                                           : "score");
-  return model;
+  model.set("root", card.root.empty() ? name : card.root).set("parent", nullptr);
+  model.set("max_model_len", int64_t{card.max_model_len}).set("permission", Json::Array{});
+  model.set("task", card.output == OutputKind::tokens   ? "generate"
+                    : card.output == OutputKind::pooled ? "embed"
+                                                        : "score");
+  return model.set("loaded", state.model != nullptr);
 }
 
 }  // namespace
@@ -141,16 +142,23 @@ std::string tokenizer_info(const TextModel& model) {
   return info.set("added_tokens_decoder", std::move(added)).dump();
 }
 
-std::string list_models(const ServerOptions& options, int64_t created) {
+std::string list_models(std::span<const ModelState> models, int64_t created) {
   Json list(Json::Array{});
-  for (const std::string& name : options.model_names) list.items().push_back(describe(name, options, created));
+  for (const ModelState& model : models) {
+    for (const std::string& name : model.card.names) list.items().push_back(describe(name, model, created));
+  }
   return Json().set("object", "list").set("data", std::move(list)).dump();
 }
 
-Checked<std::string> describe_model(std::string_view name, const ServerOptions& options, int64_t created) {
-  const auto& names = options.model_names;
-  if (std::find(names.begin(), names.end(), name) == names.end()) return model_not_found(name, names);
-  return describe(std::string(name), options, created).dump();
+Checked<std::string> describe_model(std::string_view name, std::span<const ModelState> models, int64_t created) {
+  std::vector<std::string> known;
+  for (const ModelState& model : models) {
+    for (const std::string& one : model.card.names) {
+      if (one == name) return describe(one, model, created).dump();
+      known.push_back(one);
+    }
+  }
+  return model_not_found(name, known);
 }
 
 }  // namespace quern

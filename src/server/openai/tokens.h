@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "server/models/keeper.h"
 #include "server/openai/errors.h"
 #include "server/openai/generation.h"
 
@@ -18,7 +20,7 @@ Checked<std::string> tokenize(Fields& fields, const TextModel& model);
 Checked<std::string> detokenize(Fields& fields, const TextModel& model);
 /// What a client needs to make the same prompts itself, in the words of tokenizer_config.json.
 std::string tokenizer_info(const TextModel& model);
-std::string list_models(const ServerOptions& options, int64_t created);
-Checked<std::string> describe_model(std::string_view name, const ServerOptions& options, int64_t created);
+std::string list_models(std::span<const ModelState> models, int64_t created);
+Checked<std::string> describe_model(std::string_view name, std::span<const ModelState> models, int64_t created);
 
 }  // namespace quern

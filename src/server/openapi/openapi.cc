@@ -80,7 +80,7 @@ Json answers_of(const Route& route, const Operation* operation) {
 }
 
 Json security_of(const Route& route, const ServerOptions& options) {
-  if (options.api_keys.empty() || route.access != Access::keyed) return Json(Json::Array{});
+  if (options.api_keys.empty() || !needs_key(route.access)) return Json(Json::Array{});
   Json::Array ways;
   for (const char* name : {"bearer", "key"}) ways.push_back(Json().set(name, Json::Array{}));
   return Json(std::move(ways));

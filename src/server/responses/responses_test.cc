@@ -344,7 +344,7 @@ TEST_F(ResponsesTest, NothingIsStoredThatShouldNotBe) {
 }
 
 TEST_F(ResponsesTest, KeysSeeOnlyTheirOwn) {
-  options_.api_keys = {"one", "two"};
+  options_.api_keys = keys_of({"one", "two"});
   start();
   const HttpHeaders one = {{"Authorization", "Bearer one"}};
   const HttpHeaders two = {{"x-api-key", "two"}};

@@ -4,11 +4,14 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/guarded.h"
 #include "net/http.h"
-#include "server/auth.h"
+#include "server/access/keys.h"
 #include "server/metrics/metrics.h"
 #include "server/options.h"
 #include "server/routes.h"
@@ -22,24 +25,31 @@ class Gate {
 
   /// The answer that refuses a request, if anything speaks against it.
   std::optional<HttpResponse> judge(const HttpRequest& head) const;
+  /// The answer to a request without one of the keys.
+  HttpResponse unauthorized(const HttpRequest& head) const;
   /// `id`: its X-Request-Id.
   HttpHeaders common_headers(const HttpRequest& request, std::string id) const;
-  /// Of a request that passed.
-  Principal principal(const HttpRequest& request) const { return *keys_.check(request); }
+  /// Who asks; nothing when their key has been taken away.
+  std::optional<Principal> principal(const HttpRequest& request) const { return keys()->check(request); }
+  /// Other keys, from now on; who keeps theirs keeps what is used of their limits.
+  void set_keys(std::vector<ApiKey> keys);
 
   /// From now on nothing that generates passes.
   void close() { closed_ = true; }
   bool closed() const { return closed_; }
 
  private:
+  std::shared_ptr<const Keys> keys() const {
+    return keys_.with([](const auto& keys) { return keys; });
+  }
   bool is_open(const Route* route) const;
+  bool origin_allowed(std::string_view origin) const;
   bool host_allowed(const HttpRequest& head) const;
-  HttpResponse unauthorized(const HttpRequest& head) const;
   HttpResponse preflight(const HttpRequest& head) const;
 
   const ServerOptions options_;
   const std::function<void(Refusal)> count_;
-  const Keys keys_;
+  mutable Guarded<std::shared_ptr<const Keys>> keys_;
   std::atomic<bool> closed_ = false;
 };
 

@@ -1,9 +1,10 @@
-#include "server/auth.h"
+#include "server/access/keys.h"
 
 #include <algorithm>
 #include <cstring>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
+#include <utility>
 
 namespace quern {
 namespace {
@@ -16,28 +17,43 @@ bool starts_with_ignoring_case(std::string_view text, std::string_view prefix) {
 
 }  // namespace
 
-Keys::Digest Keys::digest_of(std::string_view text) {
-  Digest digest;
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+KeyDigest key_digest(std::string_view key) {
+  KeyDigest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
   return digest;
 }
 
-Keys::Keys(const std::vector<std::string>& keys) {
-  for (const std::string& key : keys) digests_.push_back(digest_of(key));
+Keys::Keys(std::vector<ApiKey> keys, const Keys* before) {
+  for (ApiKey& key : keys) {
+    std::shared_ptr<KeyBudget> budget;
+    for (const Holder& known : before == nullptr ? std::vector<Holder>() : before->holders_) {
+      if (known.key.name == key.name && known.key.digest == key.digest) budget = known.budget;
+    }
+    if (budget) {
+      budget->set_limits(key.limits);
+    } else {
+      budget = std::make_shared<KeyBudget>(key.limits);
+    }
+    holders_.push_back({std::move(key), std::move(budget)});
+  }
 }
 
 std::optional<Principal> Keys::check(const HttpRequest& request) const {
   if (!required()) return Principal{};
-  const Digest given = digest_of(key_of(request));
-  std::optional<Principal> found;
-  for (const Digest& digest : digests_) {
-    if (CRYPTO_memcmp(given.data(), digest.data(), digest.size()) != 0) continue;
-    uint64_t client = 0;
-    std::memcpy(&client, digest.data(), sizeof client);
-    found =
-        Principal{ClientId{client}, digests_.size() > 1 ? std::string(digest.begin(), digest.end()) : std::string()};
+  const KeyDigest given = key_digest(key_of(request));
+  const Holder* found = nullptr;
+  for (const Holder& holder : holders_) {  // all of them, so that the time tells nothing
+    if (CRYPTO_memcmp(given.data(), holder.key.digest.data(), given.size()) == 0) found = &holder;
   }
-  return found;
+  if (found == nullptr) return std::nullopt;
+  uint64_t client = 0;
+  std::memcpy(&client, given.data(), sizeof client);
+  Principal principal;
+  principal.client = ClientId{client};
+  if (holders_.size() > 1) principal.salt.assign(given.begin(), given.end());
+  principal.name = found->key.name;
+  principal.budget = found->budget;
+  return principal;
 }
 
 std::string_view key_of(const HttpRequest& request) {

@@ -1,4 +1,4 @@
-#include "server/gate.h"
+#include "server/access/gate.h"
 
 #include <algorithm>
 #include <cctype>
@@ -12,6 +12,15 @@ namespace quern {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
+constexpr const char* kExposedHeaders =
+    "X-Request-Id, X-Unknown-Fields, Retry-After, X-RateLimit-Limit-Requests, X-RateLimit-Remaining-Requests, "
+    "X-RateLimit-Reset-Requests, X-RateLimit-Limit-Tokens, X-RateLimit-Remaining-Tokens, X-RateLimit-Reset-Tokens";
+
+bool takes_any(const std::vector<std::string>& allowed) {
+  return std::find(allowed.begin(), allowed.end(), "*") != allowed.end();
+}
+
+std::string joined(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 
 bool is_json_type(std::string_view type) {
   std::string name(type.substr(0, type.find(';')));
@@ -48,7 +57,15 @@ std::string request_id(const HttpRequest& request) {
 }
 
 Gate::Gate(const ServerOptions& options, std::function<void(Refusal)> count)
-    : options_(options), count_(std::move(count)), keys_(options.api_keys) {}
+    : options_(options), count_(std::move(count)) {
+  set_keys(options.api_keys);
+}
+
+void Gate::set_keys(std::vector<ApiKey> keys) {
+  const std::shared_ptr<const Keys> before = this->keys();
+  auto made = std::make_shared<const Keys>(std::move(keys), before.get());
+  keys_.with([&](auto& present) { present = std::move(made); });
+}
 
 std::optional<HttpResponse> Gate::judge(const HttpRequest& head) const {
   if (!host_allowed(head)) {
@@ -59,7 +76,8 @@ std::optional<HttpResponse> Gate::judge(const HttpRequest& head) const {
   if (head.method == "OPTIONS") return preflight(head);
   const std::string path = path_of(head.target);
   const Route* route = find_route(path);
-  if (!is_open(route) && !keys_.check(head)) return unauthorized(head);
+  if (route != nullptr && route->access == Access::admin && !options_.sleep_mode) route = nullptr;
+  if (!is_open(route) && !keys()->check(head)) return unauthorized(head);
   const bool off = protocol_of(path) == Protocol::ollama && !options_.ollama_api;
   if (route == nullptr || off)
     return refusal(head, plain_error(404, fmt::format("Invalid URL ({} {}).", head.method, path.substr(0, 128))));
@@ -97,7 +115,7 @@ HttpResponse Gate::unauthorized(const HttpRequest& head) const {
 bool Gate::host_allowed(const HttpRequest& head) const {
   const std::string& bound = options_.http.host;
   const bool loopback = bound == "localhost" || bound == "::1" || bound.starts_with("127.");
-  if (!loopback || keys_.required()) return true;
+  if (!loopback || keys()->required()) return true;
   const std::string_view host = head.header("host");
   const auto& allowed = options_.allowed_hosts;
   return is_local_host(host) || std::any_of(allowed.begin(), allowed.end(), [&](const std::string& name) {
@@ -113,21 +131,30 @@ HttpResponse Gate::preflight(const HttpRequest& head) const {
   for (const char c : head.header("access-control-request-headers").substr(0, 1024)) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == ',' || c == ' ' || c == '_') wanted += c;
   }
-  response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+  if (wanted.empty()) wanted = "authorization, content-type";
+  response.headers.emplace_back("Access-Control-Allow-Methods", takes_any(options_.allowed_methods)
+                                                                    ? "GET, POST, DELETE, OPTIONS"
+                                                                    : joined(options_.allowed_methods));
   response.headers.emplace_back("Access-Control-Allow-Headers",
-                                wanted.empty() ? "authorization, content-type" : wanted);
+                                takes_any(options_.allowed_headers) ? wanted : joined(options_.allowed_headers));
   response.headers.emplace_back("Access-Control-Max-Age", "86400");
   return response;
+}
+
+bool Gate::origin_allowed(std::string_view origin) const {
+  const auto& allowed = options_.allowed_origins;
+  return takes_any(allowed) || std::find(allowed.begin(), allowed.end(), origin) != allowed.end();
 }
 
 HttpHeaders Gate::common_headers(const HttpRequest& request, std::string id) const {
   HttpHeaders headers = {{"X-Request-Id", std::move(id)}};
   const std::string_view origin = request.header("origin");
-  const auto& allowed = options_.allowed_origins;
-  const bool any = std::find(allowed.begin(), allowed.end(), "*") != allowed.end();
-  if (!origin.empty() && (any || std::find(allowed.begin(), allowed.end(), origin) != allowed.end())) {
+  if (!origin.empty() && origin_allowed(origin)) {
+    // With credentials a browser takes no "*".
+    const bool any = takes_any(options_.allowed_origins) && !options_.allow_credentials;
     headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(origin));
-    headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
+    headers.emplace_back("Access-Control-Expose-Headers", kExposedHeaders);
+    if (options_.allow_credentials) headers.emplace_back("Access-Control-Allow-Credentials", "true");
     if (!any) headers.emplace_back("Vary", "Origin");
   }
   if (closed_) headers.emplace_back("Connection", "close");

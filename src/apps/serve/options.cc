@@ -1,0 +1,232 @@
+#include "apps/serve/options.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <memory>
+#include <utility>
+
+#include "apps/commands.h"
+#include "apps/hub/library.h"
+#include "apps/serve/config.h"
+#include "apps/serve/keys_file.h"
+#include "base/duration.h"
+#include "base/event.h"
+#include "base/log.h"
+#include "ops/sample.h"
+
+namespace quern {
+namespace {
+
+/// Flags whose text is looked at when all are known.
+struct RawFlags {
+  std::vector<std::string> models;
+  std::string models_dir;
+  std::string keep_alive = "-1";
+  std::vector<std::string> api_keys;
+  std::vector<std::string> allowed_origins;
+  std::vector<std::string> allowed_methods;
+  std::vector<std::string> allowed_headers;
+  std::string config;
+  std::string default_template_variables;
+  std::string reasoning_field = "both";
+  std::string log_level = "info";
+  std::string log_format = "text";
+};
+
+void add_model_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
+  flags.positional("MODEL", &raw.models);
+  flags.add("--models-dir", "DIR", "serve every .gguf file and model folder in it", &raw.models_dir);
+  flags.add("--models-memory-bytes", "N", "of several models together (default: nine parts in ten of what is free)",
+            &o.models.memory_bytes);
+  flags.add("--keep-alive", "DURATION", "unload a model after so long without a request (default: when others need it)",
+            &raw.keep_alive);
+  flags.add("--pin", "NAME", "load this one at start and never unload it; may be repeated", &o.models.pinned);
+  flags.add("--served-model-name", "NAME", "what clients call the model; may be repeated", &o.server().model_names);
+  flags.add("--tool-call-parser", "NAME", "how the model spells tool calls (default: seen in the chat template; none)",
+            &o.models.tool_call_parser);
+  flags.add("--reasoning-parser", "NAME", "how it marks its reasoning (default: seen in the chat template; none)",
+            &o.models.reasoning_parser);
+  flags.add("--reasoning-field", "NAME", "where reasoning goes: reasoning, reasoning_content or both",
+            &raw.reasoning_field);
+  flags.add("--default-chat-template-kwargs", "JSON", "variables of every chat template",
+            &raw.default_template_variables);
+}
+
+void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
+  ServerOptions& server = o.server();
+  flags.add("--host", "ADDRESS", "where to listen (default 127.0.0.1; 0.0.0.0 is everywhere)", &server.http.host);
+  flags.add("--port", "N", "0 takes any free one", &server.http.port);
+  flags.add("--api-key", "KEY", "clients must send it; may be repeated (or $QUERN_API_KEY)", &raw.api_keys);
+  flags.add("--api-keys-file", "FILE", "keys with names and limits, read again on SIGHUP: docs/operations.md",
+            &o.api_keys_file);
+  flags.add("--ssl-certfile", "FILE", "serve HTTPS with this certificate chain (PEM)", &server.http.tls.certificates);
+  flags.add("--ssl-keyfile", "FILE", "its private key (default: in the same file)", &server.http.tls.key);
+  flags.add("--ssl-ca-certs", "FILE", "clients must show a certificate that one of these has signed",
+            &server.http.tls.client_authorities);
+  flags.add("--metrics-auth", "/metrics asks for the key too", &server.metrics_auth);
+  flags.add("--strict-params", "refuse fields that are not known", &server.strict_params);
+  flags.add("--webui", "a page for people at / (default; --no-webui turns it off)", &server.web_page);
+  flags.add("--ollama-api", "Ollama's API at /api (default; --no-ollama-api turns it off)", &server.ollama_api);
+  flags.add("--allow-model-management", "clients may pull, copy and delete models by /api",
+            &server.allow_model_management);
+  flags.add("--allowed-origins", "ORIGIN", "origins that browsers may call from; may be repeated (default: all)",
+            &raw.allowed_origins);
+  flags.add("--allowed-methods", "METHOD", "what they may send: names or a JSON list, may be repeated (default: all)",
+            &raw.allowed_methods);
+  flags.add("--allowed-headers", "HEADER", "the same for their headers", &raw.allowed_headers);
+  flags.add("--allow-credentials", "they may send what a browser keeps of this server", &server.allow_credentials);
+  flags.add("--enable-sleep-mode", "/sleep, /wake_up and /is_sleeping", &server.sleep_mode);
+  flags.add("--allowed-hosts", "NAME", "further names of a server on the loopback interface; may be repeated",
+            &server.allowed_hosts);
+  flags.add("--max-logprobs", "N", "most top_logprobs of a request", &server.max_logprobs);
+  flags.add("--watchdog-timeout", "SECONDS", "/health fails when work stands still so long",
+            &server.watchdog_timeout_s);
+  flags.add("--request-timeout", "SECONDS", "longest time of a request (default: none)", &server.request_timeout_s);
+  flags.add("--shutdown-timeout", "SECONDS", "how long running answers may take after SIGTERM", &o.shutdown_timeout_s);
+  flags.add("--log-level", "LEVEL", "debug, info, warning or error", &raw.log_level);
+  flags.add("--log-format", "text|json", "lines for people, or a JSON object each", &raw.log_format);
+  flags.add("--config", "FILE", "TOML with the names of these flags; the command line wins", &raw.config);
+  flags.add("--dry-run", "print the memory plan and leave", &o.dry_run);
+}
+
+/// Flags of vLLM that change nothing here are named and passed over; anything else unknown is an error.
+std::vector<char*> without_ignored(std::span<char* const> arguments) {
+  static constexpr std::string_view switches[] = {"--enable-auto-tool-choice", "--trust-remote-code",
+                                                  "--enable-chunked-prefill",  "--async-scheduling",
+                                                  "--disable-log-requests",    "--enable-log-requests",
+                                                  "--disable-log-stats",       "--enable-prompt-tokens-details"};
+  static constexpr std::string_view with_value[] = {"--swap-space", "--uvicorn-log-level", "--block-size",
+                                                    "--api-server-count"};
+  std::vector<char*> kept;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
+    const std::string_view name = word.substr(0, word.find('='));
+    const bool valued = std::ranges::find(with_value, name) != std::end(with_value);
+    if (!valued && std::ranges::find(switches, name) == std::end(switches)) {
+      kept.push_back(arguments[i]);
+      continue;
+    }
+    fmt::print(stderr, "quern: {} changes nothing here and is passed over\n", name);
+    if (valued && name.size() == word.size()) ++i;
+  }
+  return kept;
+}
+
+Status apply_log_format(const std::string& name) {
+  if (name != "text" && name != "json") return Error{fmt::format("--log-format {}: say text or json", name)};
+  set_log_format(name == "json" ? LogFormat::json : LogFormat::text);
+  return {};
+}
+
+Status apply_log_level(const std::string& name) {
+  static constexpr std::pair<std::string_view, LogLevel> levels[] = {
+      {"debug", LogLevel::debug}, {"info", LogLevel::info}, {"warning", LogLevel::warning}, {"error", LogLevel::error}};
+  for (const auto& [known, level] : levels) {
+    if (name == known) return set_log_level(level), Status();
+  }
+  return Error{fmt::format("--log-level {}: say debug, info, warning or error", name)};
+}
+
+Status apply_models(ServeOptions& options, const RawFlags& raw) {
+  const auto keep_alive = parse_duration(raw.keep_alive);
+  if (!keep_alive.ok()) return Error{fmt::format("--keep-alive: {}", keep_alive.error().message)};
+  options.keeper.keep_alive_s = *keep_alive;
+  if (options.models.memory_bytes < 0) return Error{"--models-memory-bytes must not be negative"};
+  for (const std::string& model : raw.models) options.paths.push_back(named_path(model));
+  if (!options.models.instance.model.empty()) options.paths.push_back(named_path(options.models.instance.model));
+  if (!raw.models_dir.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<NamedPath> found, models_in(raw.models_dir));
+    options.paths.insert(options.paths.end(), found.begin(), found.end());
+  }
+  if (options.paths.empty()) options.paths.emplace_back();  // the built-in default
+  return {};
+}
+
+/// Each of `given` is a name, or a JSON list of names as vLLM takes it.
+Status read_list(const char* flag, const std::vector<std::string>& given, std::vector<std::string>& names) {
+  if (given.empty()) return {};
+  names.clear();
+  for (const std::string& text : given) {
+    if (!text.starts_with('[')) {
+      names.push_back(text);
+      continue;
+    }
+    const auto list = Json::parse(text);
+    const bool good = list.ok() && std::ranges::all_of(list->items(), [](const Json& one) { return one.is_string(); });
+    if (!good) return Error{fmt::format("{} {}: say a name, or a JSON list of names", flag, text)};
+    for (const Json& one : list->items()) names.push_back(one.as_string());
+  }
+  return {};
+}
+
+Status apply_server(ServeOptions& options, const RawFlags& raw) {
+  ServerOptions& server = options.server();
+  if (server.http.port < 0 || server.http.port > 65535) return Error{"--port must be between 0 and 65535"};
+  if (server.allow_model_management) server.library = std::make_shared<HubLibrary>();
+  const TlsFiles& tls = server.http.tls;
+  if (tls.certificates.empty() && !(tls.key + tls.client_authorities).empty())
+    return Error{"--ssl-keyfile and --ssl-ca-certs need --ssl-certfile"};
+  if (server.max_logprobs < 0 || server.max_logprobs > max_top_logprobs)
+    return Error{fmt::format("--max-logprobs must be between 0 and {}", max_top_logprobs)};
+  const char* key = std::getenv("QUERN_API_KEY");
+  if (key != nullptr && *key != 0) options.command_line_keys.push_back({"", key_digest(key), {}});
+  for (const std::string& text : raw.api_keys) options.command_line_keys.push_back({"", key_digest(text), {}});
+  ASSIGN_OR_RETURN(server.api_keys, all_keys(options));
+  TRY(read_list("--allowed-origins", raw.allowed_origins, server.allowed_origins));
+  TRY(read_list("--allowed-methods", raw.allowed_methods, server.allowed_methods));
+  TRY(read_list("--allowed-headers", raw.allowed_headers, server.allowed_headers));
+  static constexpr std::string_view fields[] = {"both", "reasoning", "reasoning_content"};
+  const auto field = std::ranges::find(fields, raw.reasoning_field);
+  if (field == std::end(fields)) return Error{"--reasoning-field takes reasoning, reasoning_content or both"};
+  server.reasoning_fields = static_cast<ReasoningFields>(field - std::begin(fields));
+  if (!raw.default_template_variables.empty()) {
+    auto given = Json::parse(raw.default_template_variables);
+    if (!given.ok() || !given->is_object()) return Error{"--default-chat-template-kwargs must be a JSON object"};
+    server.template_variables = std::move(*given);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<ApiKey>> all_keys(const ServeOptions& options) {
+  std::vector<ApiKey> keys;
+  if (!options.api_keys_file.empty()) {
+    ASSIGN_OR_RETURN(keys, read_keys(options.api_keys_file));
+  }
+  keys.insert(keys.end(), options.command_line_keys.begin(), options.command_line_keys.end());
+  return keys;
+}
+
+Result<ServeOptions> parse_serve_options(std::span<char* const> arguments, bool* help) {
+  ServeOptions options;
+  RawFlags raw;
+  options.server().http.port = 8000;
+  options.server().version = quern_version;
+  options.models.instance.task = "auto";
+  Flags flags("quern serve [MODEL | NAME=MODEL]... [flags]", "quern serve model.gguf --port 8000");
+  add_model_flags(flags, options, raw);
+  add_server_flags(flags, options, raw);
+  add_instance_flags(flags, options.models.instance);
+  add_task_flag(flags, options.models.instance);
+  // Twice, as the file comes first and the command line names it.
+  TRY(flags.parse(without_ignored(arguments)));
+  if (!raw.config.empty() && !flags.help_wanted()) {
+    ASSIGN_OR_RETURN(std::vector<std::string> words, config_words(raw.config, flags));
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    const Status read = flags.parse(without_ignored(pointers));
+    if (!read.ok()) return Error{fmt::format("{}: {}", raw.config, read.error().message)};
+    TRY(flags.parse(without_ignored(arguments)));
+  }
+  *help = flags.help_wanted();
+  if (*help) fmt::print("{}", flags.help());
+  TRY(apply_log_level(raw.log_level));
+  TRY(apply_log_format(raw.log_format));
+  TRY(apply_server(options, raw));
+  TRY(apply_models(options, raw));
+  return options;
+}
+
+}  // namespace quern
