@@ -179,12 +179,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
                                              metrics_of(&route));
     call->protocol = route.protocol;
     call->quiet = !needs_key(route.access);
-    if (needs_key(route.access)) {
-      std::optional<Principal> principal = gate_.principal(call->request);
-      if (!principal) return call->send(gate_.unauthorized(call->request));
-      call->principal = std::move(*principal);
-    }
-    if (route.generates && !call->admit()) return;
+    if (!admit(*call, route)) return;
     switch (route.endpoint) {
       case Endpoint::root: return call->send(front_page(call->request));
       case Endpoint::live: return send_health(*call, false);
@@ -230,6 +225,16 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::wake_up: return keeper_.wake_up([call] { call->send(HttpResponse{}); });
       case Endpoint::is_sleeping: return call->send_json(Json().set("is_sleeping", keeper_.sleep_level() > 0).dump());
     }
+  }
+
+  /// Finds out who asks and takes what their key still has, or answers why not: false.
+  bool admit(Call& call, const Route& route) {
+    if (needs_key(route.access)) {
+      std::optional<Principal> principal = gate_.principal(call.request);
+      if (!principal) return call.send(gate_.unauthorized(call.request)), false;
+      call.principal = std::move(*principal);
+    }
+    return !route.generates || call.admit();
   }
 
   ResponseShelf shelf_of(const Principal& principal) const { return {responses_, principal.salt}; }
