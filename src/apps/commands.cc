@@ -8,6 +8,7 @@ std::span<const Command> commands() {
   static constexpr Command table[] = {
       {"run", "chat with a model in the terminal, or answer one prompt", run_command},
       {"serve", "serve a model over the OpenAI API", serve_command},
+      {"batch", "answer a file of requests, as in OpenAI's batch API", batch_command},
       {"pull", "bring a model here from a hub", pull_command},
       {"list", "show the models of this machine (or ls)", list_command},
       {"show", "what one of them is", show_command},

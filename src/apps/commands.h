@@ -24,6 +24,7 @@ int embed_command(std::span<char* const> arguments);
 int list_command(std::span<char* const> arguments);
 int perplexity_command(std::span<char* const> arguments);
 int ps_command(std::span<char* const> arguments);
+int batch_command(std::span<char* const> arguments);
 int pull_command(std::span<char* const> arguments);
 int replay_command(std::span<char* const> arguments);
 int rm_command(std::span<char* const> arguments);

@@ -341,6 +341,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
         return call->send(wrong_task(model->options(), call->request.target));
       auto parsed = parse_generation(*call, endpoint, model->text);
       if (!parsed.ok()) return refuse(*call, *model, parsed.error());
+      keep(*model, parsed.value().keep_alive_s);
       prepare(call, model, std::move(parsed).value());
     });
   }
@@ -368,6 +369,10 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::llama_embedding: return parse_llama_embedding(body, text);
       default: return parse_embeddings(body, text);
     }
+  }
+
+  void keep(const ServedModel& model, std::optional<double> seconds) {
+    if (seconds) keeper_.set_keep_alive(model.options().model_names.front(), *seconds);
   }
 
   static void refuse(Call& call, ServedModel& model, const ApiError& error) {
@@ -410,6 +415,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     with_model(call, [this, call, endpoint](const ModelRef& model) {
       auto parsed = parse_pooling(call->request.body, endpoint, model->text);
       if (!parsed.ok()) return refuse(*call, *model, parsed.error());
+      keep(*model, parsed.value().keep_alive_s);
       if (!parsed.value().answer.empty()) return call->send_json(std::move(parsed.value().answer));
       name_unknown_fields(*call, parsed.value().unknown_fields);
       start_session<PoolingSession>(call, model, std::move(parsed).value());

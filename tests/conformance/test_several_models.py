@@ -116,6 +116,22 @@ def test_an_idle_model_goes_after_its_time(start, models):
     assert running.metric("quern_model_loads_total", model_name="a") == 2
 
 
+def test_ollamas_keep_alive_and_quern_stop_unload(start, models):
+    running = start(models / "a", models / "b")
+    assert answer(running, "a")[0] == answer(running, "b")[0] == 200
+    shown = subprocess.run([QUERN, "ps", "--json", "--url", running.url], capture_output=True, text=True, timeout=60)
+    assert all(f'"{name}' in shown.stdout for name in "ab"), shown.stdout + shown.stderr
+    stopped = subprocess.run([QUERN, "stop", "a", "--url", running.url], capture_output=True, text=True, timeout=60)
+    assert stopped.returncode == 0, stopped.stderr
+    wait_until(lambda: loaded(running) == {"b"})
+    status, _, text = running.post("/api/chat", {"model": "b", "messages": [{"role": "user", "content": "x"}], "stream": False, "keep_alive": 0})
+    assert status == 200 and json.loads(text)["done"]
+    wait_until(lambda: loaded(running) == set())
+    assert answer(running, "a")[0] == 200 and loaded(running) == {"a"}
+    assert running.post("/api/generate", {"model": "a", "keep_alive": "1s"})[0] == 200
+    wait_until(lambda: loaded(running) == set())
+
+
 def test_one_model_may_go_and_come_back(start, models):
     running = start(models / "a", "--keep-alive", "200ms")
     wait_until(lambda: loaded(running) == set())

@@ -95,7 +95,8 @@ std::vector<char*> without_ignored(std::span<char* const> arguments) {
   static constexpr std::string_view switches[] = {"--enable-auto-tool-choice", "--trust-remote-code",
                                                   "--enable-chunked-prefill",  "--async-scheduling",
                                                   "--disable-log-requests",    "--enable-log-requests",
-                                                  "--disable-log-stats",       "--enable-prompt-tokens-details"};
+                                                  "--disable-log-stats",       "--enable-prompt-tokens-details",
+                                                  "--enable-ssl-refresh"};
   static constexpr std::string_view with_value[] = {"--swap-space", "--uvicorn-log-level", "--block-size",
                                                     "--api-server-count"};
   std::vector<char*> kept;

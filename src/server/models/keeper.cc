@@ -111,6 +111,7 @@ void refuse_waiting(Entry& entry, const ApiError& error, After& after) {
 void let_go(Entry& entry, After& after) {
   log_info("{} is unloaded", entry.name());
   ++entry.unloads;
+  entry.keep_alive_s.reset();
   entry.leaving = entry.model;
   after.push_back([model = std::move(entry.model)] {});
   entry.model = nullptr;

@@ -65,8 +65,8 @@ class ModelKeeper {
   /// `use` gets the model, or why there is none: at once when it is loaded, else from another thread; it must not
   /// block. `deadline_us`: how long it may wait at most, 0: the keeper's own limit.
   void want(std::string_view name, int64_t deadline_us, Use use);
-  /// How long the model stays without a request, in place of the keeper's own time: 0 unloads it when the requests that
-  /// it has are done, negative keeps it. False when there is no such model.
+  /// How long the model stays without a request, in place of the keeper's own time and until it goes: 0 unloads it when
+  /// the requests that it has are done, negative keeps it. False when there is no such model.
   bool set_keep_alive(std::string_view name, double seconds);
 
   std::vector<ModelState> states() const;

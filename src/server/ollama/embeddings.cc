@@ -38,6 +38,7 @@ Checked<PoolingCall> finish(Fields& fields, const Json& body, const OllamaCommon
   ASSIGN_OR_RETURN(PoolingCall call, read_embeddings(body, model));
   call.model = common.model;
   call.unknown_fields = std::move(unknown);
+  call.keep_alive_s = common.keep_alive_s;
   return call;
 }
 
@@ -62,6 +63,7 @@ Checked<PoolingCall> parse_ollama_embed(std::string_view body, const TextModel& 
                      (input->is_string() ? input->as_string().empty() : input->is_array() && input->items().empty());
   if (!fields.failed() && empty) {
     PoolingCall none;
+    none.keep_alive_s = common.keep_alive_s;
     none.answer = embed_answer(common.model, {}, now_us(), 0);
     return none;
   }
@@ -81,6 +83,7 @@ Checked<PoolingCall> parse_ollama_embeddings(std::string_view body, const TextMo
   const std::string prompt = fields.string("prompt").value_or("");
   if (!fields.failed() && prompt.empty()) {
     PoolingCall none;
+    none.keep_alive_s = common.keep_alive_s;
     none.answer = R"({"embedding":[]})";
     return none;
   }

@@ -146,7 +146,7 @@ OllamaCommon read_ollama_common(Fields& fields, const ServerOptions& server) {
       fields.invalid("keep_alive", "invalid_value",
                      "invalid keep_alive: expected seconds, or a duration such as \"5m\"; negative means for ever");
     }
-    common.unload = seconds == 0;
+    common.keep_alive_s = seconds;
   }
   return common;
 }

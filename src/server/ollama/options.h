@@ -16,9 +16,9 @@ namespace quern {
 
 /// What requests of all routes share.
 struct OllamaCommon {
-  std::string model;    // as the client called it
-  std::string served;   // the name that it is served under
-  bool unload = false;  // keep_alive is 0
+  std::string model;   // as the client called it
+  std::string served;  // the name that it is served under
+  std::optional<double> keep_alive_s;
   PeerLimits limits;
   std::vector<std::string> unknown;  // options that nobody knows
 };

@@ -20,7 +20,8 @@ constexpr size_t kMaxContext = size_t{1} << 24;
 /// Loading, which has happened, or unloading.
 Generation loaded(const OllamaCommon& common, bool chat) {
   Generation generation;
-  generation.answer = ollama_loaded(common.model, chat, common.unload);
+  generation.answer = ollama_loaded(common.model, chat, common.keep_alive_s == 0);
+  generation.keep_alive_s = common.keep_alive_s;
   return generation;
 }
 
@@ -37,6 +38,7 @@ Generation finished(Generation generation, const OllamaCommon& common, std::vect
                     const OllamaForm& form) {
   generation.protocol = Protocol::ollama;
   generation.model = common.model;
+  generation.keep_alive_s = common.keep_alive_s;
   generation.unknown_fields = std::move(unknown);
   generation.form = std::make_shared<const OllamaForm>(form);
   return generation;

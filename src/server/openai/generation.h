@@ -98,7 +98,8 @@ struct Generation {
   ReplyPlan reply;
   std::shared_ptr<const ResponsePlan> response;  // of that protocol
   std::vector<std::string> unknown_fields;
-  std::string request_id;  // from the body; "" when it says none
+  std::optional<double> keep_alive_s;  // how long the model stays after the last request, from now on
+  std::string request_id;              // from the body; "" when it says none
 
   /// Whether the logprobs of echoed prompts are told with those of the answer.
   bool echoes_logprobs() const { return !chat && params.echo && params.sampling.logprobs >= 0; }

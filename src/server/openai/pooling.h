@@ -30,7 +30,8 @@ struct PoolingCall {
   int64_t prompt_tokens = 0;
   int32_t priority = 0;
   std::vector<std::string> unknown_fields;
-  std::string answer;  // the whole of it, when the model is not needed
+  std::string answer;                  // the whole of it, when the model is not needed
+  std::optional<double> keep_alive_s;  // how long the model stays after the last request, from now on
   /// How the answer is written when that is not OpenAI's way; `arrived_us`: of the request.
   std::function<std::string(const PoolingCall&, const std::vector<std::vector<float>>& vectors, int64_t arrived_us)>
       form;
