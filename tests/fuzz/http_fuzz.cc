@@ -39,7 +39,9 @@ int connect_to_server() {
   static uint32_t connections = 0;
   sockaddr_in source{};
   source.sin_family = AF_INET;
-  source.sin_addr.s_addr = htonl(INADDR_LOOPBACK + ++connections % 0xffff);
+  source.sin_addr.s_addr = htonl(INADDR_LOOPBACK + ++connections % 0xff'fffe);
+  const int on = 1;  // the port is chosen when the other side is known, so that no pair of both is taken
+  CHECK(::setsockopt(connection, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on) == 0);
   CHECK(::bind(connection, reinterpret_cast<const sockaddr*>(&source), sizeof source) == 0);
   CHECK(::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
   return connection;

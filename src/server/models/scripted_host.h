@@ -77,6 +77,10 @@ class ScriptedHost final : public ModelHost {
   ScriptedService& service(const std::string& name) {
     return *state_.with([&](State& state) { return state.services.at(name); });
   }
+  /// Steps of a held engine, which lives until they are taken though its last answer may end with one.
+  void step_service(const std::string& name, int count) {
+    state_.with([&](State& state) { state.services.at(name)->step(count); });
+  }
   std::set<std::string> alive() {
     return state_.with([](State& state) { return state.alive; });
   }

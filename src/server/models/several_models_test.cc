@@ -123,13 +123,13 @@ TEST_F(SeveralModelsTest, RunningAnswersFinishBeforeTheirModelGoes) {
 
   auto b = ask_later("b");
   while (json(get("/v1/models/a")).boolean("loaded") == true) std::this_thread::yield();
-  host_.service("a").step(100);
+  host_.step_service("a", 100);
 
   EXPECT_EQ(content(json(a.get())), "a says hi");
   EXPECT_EQ(host_.next_destroyed(), "a");
   EXPECT_EQ(host_.next_started(), "b");
   while (!host_.alive().contains("b")) std::this_thread::yield();
-  host_.service("b").step(100);
+  host_.step_service("b", 100);
   EXPECT_EQ(content(json(b.get())), "b says hi");
 }
 
