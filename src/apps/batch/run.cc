@@ -187,7 +187,7 @@ int batch_command(std::span<char* const> arguments) {
         "[...]}}\n"
         "Answers are added to OUT as they come, in any order. Lines that OUT has are not asked again, so that the "
         "same\n"
-        "command goes on after a stop.\n";
+        "command goes on after a stop.\n\nexample:\n  quern batch requests.jsonl answers.jsonl model.gguf\n";
     if (help) return fmt::print("usage: {}", usage), 0;
     return fail("name two files: quern batch IN.jsonl OUT.jsonl [MODEL]");
   }
