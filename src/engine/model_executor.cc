@@ -102,7 +102,7 @@ class ModelExecutor final : public Executor {
       const int64_t offset = int64_t{group} * options.rows * pages * dtype_bytes(Dtype::i32);
       cache_.tables.push_back(Tensor::dense(tables + offset, Dtype::i32, options.rows, pages));
     }
-    if (options.capture) {
+    if (options.capture && device.kind() != DeviceKind::cpu) {  // a CPU captures nothing, and padding costs it time
       graphs_.emplace(device, [this](Queue queue, const StepShape& shape) {
         Arena arena(arena_begin_, arena_bytes_);
         Exec exec = exec_of(queue, arena);

@@ -47,6 +47,7 @@ void write_kv(Queue queue, Tensor k, Tensor v, const PagedKv& kv, const Segments
     for (int64_t token = begin; token < end; ++token) {
       while (token >= starts[segment + 1]) ++segment;
       const int32_t position = segments.positions.as<int32_t>()[token];
+      if (position < 0) continue;  // nobody's
       const int32_t page = kv.table.row<int32_t>(segments.rows.as<int32_t>()[segment])[position / kv.page_tokens];
       std::byte* memory = kv.pool + page * kv.page_bytes;
       const int32_t slot = position % kv.page_tokens;
