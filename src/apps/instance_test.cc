@@ -1,10 +1,12 @@
-// A whole instance on a GPU: captured steps give the bits of eager ones, whatever was padded, and the CPU's text.
+// A whole instance: a stream's bits do not depend on the others; on a GPU captured steps give the bits of eager ones,
+// whatever was padded, and the CPU's text.
+#include "apps/instance.h"
+
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "apps/instance.h"
 #include "apps/pending.h"
 
 namespace quern {
@@ -69,6 +71,22 @@ Records run(const InstanceOptions& options, int count) {
   return records;
 }
 
+class Cpu : public ::testing::TestWithParam<const char*> {};
+
+/// Many sizes of steps, powers of two or not, and every row is somebody's sometime.
+TEST_P(Cpu, StreamsTogetherGiveTheBitsOfOneAtATime) {
+  InstanceOptions options = options_of(GetParam(), "auto", false);
+  options.device = "cpu";
+  const Records together = run(options, 21);
+  options.max_num_seqs = 1;
+  const Records alone = run(options, 21);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(together[i]->error, "");
+    EXPECT_EQ(together[i]->tokens, alone[i]->tokens) << i;
+    EXPECT_EQ(together[i]->values, alone[i]->values) << i;
+  }
+}
+
 class Gpu : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -114,6 +132,8 @@ TEST_P(Gpu, FloatsGiveTheTextOfTheCpu) {
   EXPECT_EQ(actual[0]->tokens, wanted[0]->tokens);
 }
 
+INSTANTIATE_TEST_SUITE_P(Models, Cpu, ::testing::Values("llama3_rope", "qwen3_moe", "gemma3"),
+                         [](const auto& test) { return std::string(test.param); });
 INSTANTIATE_TEST_SUITE_P(Models, Gpu, ::testing::Values("llama3_rope", "qwen3_moe", "gemma3"),
                          [](const auto& test) { return std::string(test.param); });
 
