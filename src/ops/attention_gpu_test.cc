@@ -290,7 +290,7 @@ class Fixture {
 class GpuAttention : public testing::TestWithParam<Shape> {
  protected:
   void SetUp() override {
-    if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+    if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU; attention_test.cc has the CPU's cases";
     testing_on_gpu() = true;
   }
   void TearDown() override { testing_on_gpu() = false; }

@@ -167,7 +167,7 @@ constexpr Dtype halves[] = {Dtype::f16, Dtype::bf16};
 class EveryFormatOnGpu : public ::testing::TestWithParam<FormatId> {
  protected:
   void SetUp() override {
-    if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+    if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU; linear_test.cc has the CPU's cases";
     testing_on_gpu() = true;
   }
   void TearDown() override { testing_on_gpu() = false; }
@@ -282,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(Linear, EveryFormatOnGpu, ::testing::ValuesIn(all_forma
 
 /// Rows and columns enough for clusters, several tiles a block, and x in pieces.
 TEST(LinearOnGpu, SpreadsLargeMatricesOverTheGpu) {
-  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU; linear_test.cc has the CPU's cases";
   testing_on_gpu() = true;
   for (const auto& [rows, cols] : {std::pair{64, 8192}, {500, 4096}, {3000, 512}}) {
     for (const FormatId format : {FormatId::bf16, FormatId::q4_k}) {
@@ -301,7 +301,7 @@ TEST(LinearOnGpu, SpreadsLargeMatricesOverTheGpu) {
 
 /// Several tiles for each block, of more columns than shared memory holds of x.
 TEST(LinearOnGpu, TakesTileAfterTile) {
-  if (test_gpu() == nullptr) GTEST_SKIP() << "no GPU";
+  if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU; linear_test.cc has the CPU's cases";
   testing_on_gpu() = true;
   for (const FormatId format : {FormatId::bf16, FormatId::q4_k, FormatId::q8_0}) {
     const RandomWeight w = random_weight(format, 20000, 1536, 2);

@@ -57,7 +57,8 @@ TEST(ChatTemplateReference, SnippetsRenderAsInJinja) {
 
 TEST(ChatTemplateReference, RealTemplatesRenderAsInJinja) {
   const std::string folder = QUERN_SOURCE_DIR "/../shared/data/chat-templates";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not here";
+  if (!std::filesystem::exists(folder))
+    GTEST_SKIP() << folder << " is not here; the cases of testdata are compared by the other tests";
   const Json conversations = read_json("template_conversations.json");
   const Json hashes = read_json("template_hashes.json");
   int compared = 0;
@@ -82,7 +83,8 @@ TEST(ChatTemplateReference, RealTemplatesRenderAsInJinja) {
 
 TEST(ChatTemplateReference, SomeRealTemplatesShowTheirWholeText) {
   const std::string folder = QUERN_SOURCE_DIR "/../shared/data/chat-templates";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not here";
+  if (!std::filesystem::exists(folder))
+    GTEST_SKIP() << folder << " is not here; the cases of testdata are compared by the other tests";
   const Json conversations = read_json("template_conversations.json");
   const Json texts = read_json("template_texts.json");
   ASSERT_GT(texts.items().size(), 10u);

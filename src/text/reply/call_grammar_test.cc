@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "base/file.h"
 #include "text/constraint.h"
 #include "text/reply/testing.h"
+#include "text/tool_calls/testing.h"
 
 namespace quern {
 namespace {
@@ -81,28 +81,13 @@ struct Spoken {
   }
 };
 
-const Json& cases_file() {
-  static const Json parsed =
-      Json::parse(read_file(QUERN_SOURCE_DIR "/src/text/testdata/tool_call_cases.json", 1 << 22).value()).value();
-  return parsed;
-}
-
-std::vector<Tool> case_tools() {
-  std::vector<Tool> tools;
-  for (const Json& tool : cases_file().find("tools")->items()) {
-    const Json& function = *tool.find("function");
-    tools.push_back({*function.string("name"), *function.find("parameters")});
-  }
-  return tools;
-}
-
 TEST(CallGrammar, TakesWhatTemplatesRender) {
-  for (const Json& one : cases_file().find("cases")->items()) {
+  for (const Json& one : call_cases(QUERN_SOURCE_DIR).find("cases")->items()) {
     const std::string reply = *one.string("reply");
     const bool seed = reply.find("</seed:think>") != std::string::npos;
     for (const bool special : {false, true}) {
       Spoken spoken(*one.string("dialect"), seed ? "seed_oss" : "qwen3", special);
-      spoken.options.tools = case_tools();
+      spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
       spoken.options.thinking = *one.boolean("opened");
       if (!reply_grammar(spoken.format, *spoken.vocabulary, spoken.options, false)) continue;
       EXPECT_EQ(spoken.taken(reply, false), std::string_view::npos)
@@ -142,7 +127,7 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
   for (const Case& one : all) {
     SCOPED_TRACE(one.dialect);
     Spoken spoken(one.dialect, "none", one.dialect == "openai" || one.dialect == "mistral");
-    spoken.options.tools = case_tools();
+    spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
     EXPECT_EQ(spoken.taken(one.reply, true), std::string_view::npos) << one.reply;
     EXPECT_EQ(spoken.taken("I will not", true), 0U);
     std::string other(one.reply);
@@ -166,7 +151,7 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
 
 TEST(CallGrammar, EndsTheSpaceInsideACall) {
   Spoken spoken("hermes", "none", false);
-  spoken.options.tools = case_tools();
+  spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
   const std::string start = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {";
 
   EXPECT_GT(spoken.taken(start + std::string(100, '\n'), true), start.size());
@@ -188,7 +173,7 @@ TEST(CallGrammar, LetsReasoningComeFirst) {
 TEST(CallGrammar, HasNoneForTextThatOnlyMayBeACall) {
   for (const std::string_view dialect : {"json", "llama3_json", "pythonic", "granite", "openai"}) {
     Spoken spoken(dialect, "none", false);
-    spoken.options.tools = case_tools();
+    spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
     EXPECT_EQ(spoken.start(false), nullptr) << dialect;
   }
 }

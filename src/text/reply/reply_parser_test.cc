@@ -4,8 +4,8 @@
 #include <numeric>
 #include <random>
 
-#include "base/file.h"
 #include "text/reply/testing.h"
+#include "text/tool_calls/testing.h"
 
 namespace quern {
 namespace {
@@ -41,22 +41,7 @@ ReadReply read_everyhow(const ReplyFormat& format, const ReplyOptions& options, 
   return whole;
 }
 
-const Json& cases_file() {
-  static const Json parsed =
-      Json::parse(read_file(QUERN_SOURCE_DIR "/src/text/testdata/tool_call_cases.json", 1 << 22).value()).value();
-  return parsed;
-}
-
-std::vector<Tool> case_tools() {
-  std::vector<Tool> tools;
-  for (const Json& tool : cases_file().find("tools")->items()) {
-    const Json& function = *tool.find("function");
-    tools.push_back({*function.string("name"), *function.find("parameters")});
-  }
-  return tools;
-}
-
-ReplyOptions calling(std::vector<Tool> tools = case_tools()) {
+ReplyOptions calling(std::vector<Tool> tools = case_tools(QUERN_SOURCE_DIR)) {
   ReplyOptions options;
   options.tools = std::move(tools);
   options.calls = true;
@@ -82,7 +67,7 @@ std::string_view reasoning_of(std::string_view reply) {
 }
 
 TEST(ToolCalls, C105ReadsBackWhatTemplatesRender) {
-  for (const Json& one : cases_file().find("cases")->items()) {
+  for (const Json& one : call_cases(QUERN_SOURCE_DIR).find("cases")->items()) {
     SCOPED_TRACE(*one.string("template") + ": " + *one.string("title"));
     const std::string reply = *one.string("reply");
     for (int variant = 0; variant < 4; ++variant) {

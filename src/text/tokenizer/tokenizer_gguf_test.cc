@@ -78,7 +78,8 @@ TEST_P(GgufVocabularies, EncodesLikeTheReference) {
   const auto texts = read_file(vocabularies + name + ".gguf.inp");
   const auto ids = read_file(vocabularies + name + ".gguf.out");
   const auto tokenizer = load(name);
-  if (!texts.ok() || !ids.ok() || !tokenizer) GTEST_SKIP() << "no vocabulary " << name;
+  if (!texts.ok() || !ids.ok() || !tokenizer)
+    GTEST_SKIP() << "the vocabulary of " << name << " is not in ../shared/data/tokenizers";
 
   const std::vector<std::string> inputs = split(*texts, "\n__ggml_vocab_test__\n");
   const std::vector<std::string> lines = split(*ids, "\n");
@@ -95,7 +96,7 @@ TEST_P(GgufVocabularies, DecodesWhatItEncodes) {
   const std::string name = GetParam();
   const auto texts = read_file(vocabularies + name + ".gguf.inp");
   const auto tokenizer = load(name);
-  if (!texts.ok() || !tokenizer) GTEST_SKIP() << "no vocabulary " << name;
+  if (!texts.ok() || !tokenizer) GTEST_SKIP() << "the vocabulary of " << name << " is not in ../shared/data/tokenizers";
 
   if (name == "bert-bge") GTEST_SKIP() << "WordPiece loses case and spaces";
   for (const std::string& text : split(*texts, "\n__ggml_vocab_test__\n")) {
@@ -118,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Shared, GgufVocabularies,
 TEST(GgufTokenizer, KnowsTheKindsThatTheSharedFilesName) {
   for (const char* name : {"baichuan", "gpt-neox"}) {
     const auto file = read_file(vocabularies + name + ".gguf");
-    if (!file.ok()) GTEST_SKIP() << "no vocabulary " << name;
+    if (!file.ok()) GTEST_SKIP() << "the vocabulary of " << name << " is not in ../shared/data/tokenizers";
     EXPECT_TRUE(Tokenizer::from_gguf(GgufVocabularyFile(*file).read()).ok()) << name;
   }
 }
@@ -275,7 +276,7 @@ TEST(GgufTokenizer, EndsAnswersAtKnownSpellings) {
 TEST(GgufTokenizer, TakesAMegabyteOfOneLetter) {
   const auto gpt2 = load("gpt-2");
   const auto llama = load("llama-spm");
-  if (!gpt2 || !llama) GTEST_SKIP() << "no vocabularies";
+  if (!gpt2 || !llama) GTEST_SKIP() << "../shared/data/tokenizers is not there";
 
   for (const auto& tokenizer : {gpt2, llama}) {
     for (const std::string& letter : {std::string("a"), std::string(" "), std::string("ab"), std::string("\u0301")}) {
