@@ -515,7 +515,7 @@ float WeightStore::read_row(const Packing& packing, int32_t row, std::byte* data
     const size_t data_bytes = pool.data.size() / pool_rows;
     const size_t scale_bytes = pool.scales.size() / pool_rows;
     std::memcpy(data, pool.data.data() + static_cast<size_t>(from) * data_bytes, data_bytes);
-    std::memcpy(scales, pool.scales.data() + static_cast<size_t>(from) * scale_bytes, scale_bytes);
+    if (scale_bytes > 0) std::memcpy(scales, pool.scales.data() + static_cast<size_t>(from) * scale_bytes, scale_bytes);
     return packing.quantized ? pool_scale : 1.0F;
   }
   const int64_t stored = packing.stored(stored_row(row, packing.to.rows, packing.tensor->rope_heads));
