@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/event.h"
+#include "base/random.h"
 #include "server/session.h"
 
 namespace quern {

@@ -9,6 +9,7 @@
 #include "base/channel.h"
 #include "base/event.h"
 #include "base/guarded.h"
+#include "base/random.h"
 #include "server/access/gate.h"
 #include "server/anthropic/messages.h"
 #include "server/call.h"
@@ -85,7 +86,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     http.check_head = [this](const HttpRequest& head) { return check_head(head); };
     http.refusal = [](int status, std::string_view message) {
       HttpResponse response = error_response(plain_error(status, std::string(message)));
-      response.headers.emplace_back("X-Request-Id", new_request_id());
+      response.headers.emplace_back("X-Request-Id", random_hex());
       return response;
     };
     ASSIGN_OR_RETURN(

@@ -21,13 +21,6 @@ uint64_t random_seed() {
 
 }  // namespace
 
-std::string random_hex() {
-  thread_local std::random_device device;
-  std::string text;
-  for (int i = 0; i < 4; ++i) text += fmt::format("{:08x}", device());
-  return text;
-}
-
 uint64_t salt_number(const std::string& tenant, const std::string& salt) {
   if (tenant.empty() && salt.empty()) return 0;
   const std::string text = fmt::format("{}:{}{}", tenant.size(), tenant, salt);

@@ -24,8 +24,6 @@ uint64_t salt_number(const std::string& tenant, const std::string& salt);
 int32_t priority_of(const Call& call, int32_t asked);
 /// The time by which a request has to be done, by the server's limit and its own X-Request-Timeout-Ms; 0: none.
 int64_t deadline_of(const Call& call, const ServerOptions& options);
-/// 32 random hexadecimal digits.
-std::string random_hex();
 
 class Session final : public LiveSession, public std::enable_shared_from_this<Session> {
  public:

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/random.h"
 #include "server/anthropic/message_wire.h"
 #include "server/llama/wire.h"
 #include "server/ollama/wire.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
-#include <random>
 
 #include "base/file.h"
+#include "base/random.h"
 
 namespace quern {
 namespace {
@@ -16,10 +16,7 @@ constexpr std::string_view kUrls[] = {"/v1/chat/completions", "/v1/completions",
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
-std::string new_id() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("batch_req_{:016x}{:016x}", random(), random());
-}
+std::string new_id() { return "batch_req_" + random_hex(); }
 
 }  // namespace
 

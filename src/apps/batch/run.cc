@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <fmt/format.h>
-#include <random>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "base/channel.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "net/http_client.h"
 #include "server/server.h"
 
@@ -119,11 +119,6 @@ class Batch {
   Channel<int> all_done_;
 };
 
-std::string random_key() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
-
 int run_batch(ServeOptions& options, const std::string& in, const std::string& out) {
   auto output = BatchOutput::open(out);
   if (!output.ok()) return fail(output.error().message);
@@ -143,7 +138,7 @@ int run_batch(ServeOptions& options, const std::string& in, const std::string& o
   });
   auto models = ServedModels::open(options.models, options.paths);
   if (!models.ok()) return fail(models.error().message);
-  const std::string key = random_key();
+  const std::string key = random_hex();
   options.keeper.memory_bytes = (*models)->memory_bytes();
   ServerOptions serving = options.server();
   serving.http.host = "127.0.0.1";

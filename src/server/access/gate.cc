@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
-#include <random>
 #include <utility>
 
+#include "base/random.h"
 #include "server/wire.h"
 
 namespace quern {
@@ -40,11 +40,6 @@ HttpResponse refusal(const HttpRequest& head, const ApiError& error) {
 
 }  // namespace
 
-std::string new_request_id() {
-  thread_local std::mt19937_64 engine{std::random_device{}()};
-  return fmt::format("{:016x}{:016x}", engine(), engine());
-}
-
 bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
 }
@@ -53,7 +48,7 @@ bool is_printable(std::string_view text) {
 std::string request_id(const HttpRequest& request) {
   const std::string_view given = request.header("x-request-id");
   return !given.empty() && given.size() <= kMaxRequestIdBytes && is_printable(given) ? std::string(given)
-                                                                                     : new_request_id();
+                                                                                     : random_hex();
 }
 
 Gate::Gate(const ServerOptions& options, std::function<void(Refusal)> count)

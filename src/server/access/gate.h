@@ -56,7 +56,5 @@ class Gate {
 /// The client's X-Request-Id when it is short and plain, else a new one.
 std::string request_id(const HttpRequest& request);
 bool is_printable(std::string_view text);
-/// 32 hexadecimal digits.
-std::string new_request_id();
 
 }  // namespace quern

@@ -6,11 +6,11 @@
 #include <memory>
 #include <utility>
 
+#include "base/random.h"
 #include "server/llama/peer.h"
 #include "server/llama/settings.h"
 #include "server/llama/wire.h"
 #include "server/openai/fill_in.h"
-#include "server/session.h"
 
 namespace quern {
 namespace {

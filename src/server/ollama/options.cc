@@ -1,26 +1,17 @@
 #include "server/ollama/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <limits>
 #include <utility>
 
+#include "base/duration.h"
 #include "server/ollama/names.h"
 
 namespace quern {
 namespace {
 
 constexpr PeerDefaults kDefaults{.temperature = 0.8, .top_k = 40, .top_p = 0.9, .min_p = 0.0};
-
-std::optional<double> unit_seconds(std::string_view unit) {
-  static constexpr std::pair<std::string_view, double> units[] = {
-      {"ns", 1e-9}, {"us", 1e-6}, {"\u00B5s", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
-  for (const auto& [name, seconds] : units) {
-    if (unit == name) return seconds;
-  }
-  return std::nullopt;
-}
 
 /// Values that OpenAI's fields take under another name, or in a smaller range.
 void copy_sampling(Fields& options, Json& body) {
@@ -106,25 +97,13 @@ void read_logprobs(Fields& fields, bool completion, Json& body) {
 
 std::optional<double> ollama_duration(const Json& value) {
   if (value.is_number()) return value.as_number();
-  if (!value.is_string() || value.as_string().empty()) return std::nullopt;
-  std::string_view text = value.as_string();
-  const bool negative = text.front() == '-';
-  if (negative || text.front() == '+') text.remove_prefix(1);
-  double seconds = 0;
-  if (text == "0") return 0.0;
-  if (text.empty()) return std::nullopt;
-  while (!text.empty()) {
-    double number = 0;
-    const auto [end, failure] =
-        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-    if (failure != std::errc()) return std::nullopt;
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
-    const auto scale = unit_seconds(text.substr(0, text.find_first_of("0123456789.")));
-    if (!scale || number < 0) return std::nullopt;
-    seconds += number * *scale;
-    text.remove_prefix(std::min(text.size(), text.find_first_of("0123456789.")));
-  }
-  return negative ? -seconds : seconds;
+  if (!value.is_string()) return std::nullopt;
+  const std::string& text = value.as_string();
+  const bool has_unit = text.find_last_of("0123456789.") + 1 < text.size();
+  const bool zero = text == "0" || text == "+0" || text == "-0";
+  if ((!has_unit && !zero) || text.find('d') != std::string::npos) return std::nullopt;  // days are ours alone
+  const auto seconds = parse_duration(text);
+  return seconds.ok() ? std::optional(*seconds) : std::nullopt;
 }
 
 OllamaCommon read_ollama_common(Fields& fields, const ServerOptions& server) {

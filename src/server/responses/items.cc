@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "server/session.h"
+#include "base/random.h"
 
 namespace quern {
 namespace {

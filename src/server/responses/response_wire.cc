@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "server/session.h"
+#include "base/random.h"
 
 namespace quern {
 namespace {

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "base/random.h"
 #include "server/responses/items.h"
 #include "server/responses/request.h"
-#include "server/session.h"
 
 namespace quern {
 namespace {
