@@ -28,13 +28,16 @@ class Running:
         self.process = subprocess.Popen([QUERN, "serve", str(model), "--port", "0", *flags], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
         self.log, self.printed = [], []
-        threading.Thread(target=self._read_log, daemon=True).start()
+        reader = threading.Thread(target=self._read_log, daemon=True)
+        reader.start()
         for line in self.process.stdout:
             self.printed.append(line)
             if found := re.search(r"https?://[^:\s]+:(\d+)", line):
                 self.port = int(found.group(1))
                 break
         else:
+            self.process.wait(timeout=60)
+            reader.join(timeout=60)
             raise RuntimeError("the server did not start:\n" + "".join(self.log))
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.port}"
