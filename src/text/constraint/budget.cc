@@ -87,12 +87,15 @@ AllocationBudget::Spent AllocationBudget::spent() const { return account.spent; 
 
 }  // namespace quern
 
-// ThreadSanitizer's runtime defines these and cannot share them: a budget bounds nothing there.
+// ThreadSanitizer's runtime defines these and cannot share them: a budget bounds nothing there. Weak, since a program
+// of tests that brings its own memory (backend/cuda/test_memory.cc) goes before.
 #if !__has_feature(thread_sanitizer)
-void* operator new(size_t bytes) { return quern::allocate(bytes); }
-void* operator new[](size_t bytes) { return quern::allocate(bytes); }
-void operator delete(void* memory) noexcept { quern::release(memory); }
-void operator delete[](void* memory) noexcept { quern::release(memory); }
-void operator delete(void* memory, size_t) noexcept { quern::release(memory); }
-void operator delete[](void* memory, size_t) noexcept { quern::release(memory); }
+#define QUERN_REPLACED __attribute__((weak))
+QUERN_REPLACED void* operator new(size_t bytes) { return quern::allocate(bytes); }
+QUERN_REPLACED void* operator new[](size_t bytes) { return quern::allocate(bytes); }
+QUERN_REPLACED void operator delete(void* memory) noexcept { quern::release(memory); }
+QUERN_REPLACED void operator delete[](void* memory) noexcept { quern::release(memory); }
+QUERN_REPLACED void operator delete(void* memory, size_t) noexcept { quern::release(memory); }
+QUERN_REPLACED void operator delete[](void* memory, size_t) noexcept { quern::release(memory); }
+#undef QUERN_REPLACED
 #endif
