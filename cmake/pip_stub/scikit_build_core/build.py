@@ -1,5 +1,5 @@
-"""Stands for the build backend of XGrammar's source archive: pip asks it for the name and version, so that none of the
-archive's code runs when it is downloaded."""
+"""Stands for the build backend of source archives: pip asks it for their name and version, so that none of their code runs
+when they are downloaded."""
 import pathlib
 import re
 

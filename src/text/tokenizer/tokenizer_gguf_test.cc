@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <gtest/gtest.h>
 #include <limits>
 #include <sstream>
@@ -12,18 +11,17 @@
 namespace quern {
 namespace {
 
-const std::string vocabularies = QUERN_SOURCE_DIR "/../shared/data/tokenizers/ggml-vocab-";
+constexpr const char* not_there = "tools/fetch_vocabularies has not fetched ";
 
-/// QUERN_GGUF_VOCABULARIES names a folder with those that are not there: `models` of llama.cpp.
+/// A file of llama.cpp's vocabularies: what tools/fetch_vocabularies unpacked, else what lies beside the project.
 Result<std::string> read_vocabulary(const std::string& name) {
-  Result<std::string> file = read_file(vocabularies + name + ".gguf");
-  const char* other = std::getenv("QUERN_GGUF_VOCABULARIES");  // NOLINT(concurrency-mt-unsafe)
-  if (!file.ok() && other != nullptr) return read_file(std::string(other) + "/ggml-vocab-" + name + ".gguf");
-  return file;
+  Result<std::string> fetched = read_file(QUERN_SOURCE_DIR "/build/vocabularies/ggml-vocab-" + name);
+  return fetched.ok() ? std::move(fetched)
+                      : read_file(QUERN_SOURCE_DIR "/../shared/data/tokenizers/ggml-vocab-" + name);
 }
 
 std::shared_ptr<const Tokenizer> load(const std::string& name) {
-  const Result<std::string> file = read_vocabulary(name);
+  const Result<std::string> file = read_vocabulary(name + ".gguf");
   if (!file.ok()) return nullptr;
   auto tokenizer = Tokenizer::from_gguf(GgufVocabularyFile(*file).read());
   EXPECT_TRUE(tokenizer.ok()) << name << ": " << (tokenizer.ok() ? "" : tokenizer.error().message);
@@ -75,11 +73,10 @@ class GgufVocabularies : public testing::TestWithParam<const char*> {};
 
 TEST_P(GgufVocabularies, EncodesLikeTheReference) {
   const std::string name = GetParam();
-  const auto texts = read_file(vocabularies + name + ".gguf.inp");
-  const auto ids = read_file(vocabularies + name + ".gguf.out");
+  const auto texts = read_vocabulary(name + ".gguf.inp");
+  const auto ids = read_vocabulary(name + ".gguf.out");
   const auto tokenizer = load(name);
-  if (!texts.ok() || !ids.ok() || !tokenizer)
-    GTEST_SKIP() << "the vocabulary of " << name << " is not in ../shared/data/tokenizers";
+  if (!texts.ok() || !ids.ok() || !tokenizer) GTEST_SKIP() << not_there << name;
 
   const std::vector<std::string> inputs = split(*texts, "\n__ggml_vocab_test__\n");
   const std::vector<std::string> lines = split(*ids, "\n");
@@ -94,9 +91,9 @@ TEST_P(GgufVocabularies, EncodesLikeTheReference) {
 
 TEST_P(GgufVocabularies, DecodesWhatItEncodes) {
   const std::string name = GetParam();
-  const auto texts = read_file(vocabularies + name + ".gguf.inp");
+  const auto texts = read_vocabulary(name + ".gguf.inp");
   const auto tokenizer = load(name);
-  if (!texts.ok() || !tokenizer) GTEST_SKIP() << "the vocabulary of " << name << " is not in ../shared/data/tokenizers";
+  if (!texts.ok() || !tokenizer) GTEST_SKIP() << not_there << name;
 
   if (name == "bert-bge") GTEST_SKIP() << "WordPiece loses case and spaces";
   for (const std::string& text : split(*texts, "\n__ggml_vocab_test__\n")) {
@@ -118,8 +115,8 @@ INSTANTIATE_TEST_SUITE_P(Shared, GgufVocabularies,
 
 TEST(GgufTokenizer, KnowsTheKindsThatTheSharedFilesName) {
   for (const char* name : {"baichuan", "gpt-neox"}) {
-    const auto file = read_file(vocabularies + name + ".gguf");
-    if (!file.ok()) GTEST_SKIP() << "the vocabulary of " << name << " is not in ../shared/data/tokenizers";
+    const auto file = read_vocabulary(std::string(name) + ".gguf");
+    if (!file.ok()) GTEST_SKIP() << not_there << name;
     EXPECT_TRUE(Tokenizer::from_gguf(GgufVocabularyFile(*file).read()).ok()) << name;
   }
 }
@@ -276,7 +273,7 @@ TEST(GgufTokenizer, EndsAnswersAtKnownSpellings) {
 TEST(GgufTokenizer, TakesAMegabyteOfOneLetter) {
   const auto gpt2 = load("gpt-2");
   const auto llama = load("llama-spm");
-  if (!gpt2 || !llama) GTEST_SKIP() << "../shared/data/tokenizers is not there";
+  if (!gpt2 || !llama) GTEST_SKIP() << not_there << "gpt-2 and llama-spm";
 
   for (const auto& tokenizer : {gpt2, llama}) {
     for (const std::string& letter : {std::string("a"), std::string(" "), std::string("ab"), std::string("\u0301")}) {
