@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Makes tests/pooling: tiny random models that answer with vectors or scores, and what sentence-transformers says of them.
 
-usage: make_pooling_cases.py OUTPUT_FOLDER [NAME...]    needs torch, transformers 5.23, sentence-transformers 6.2, gguf
+usage: make_pooling_cases.py OUTPUT_FOLDER [--quantized] [NAME...]
+       needs torch, transformers 5.23, sentence-transformers 6.2, gguf. --quantized makes only the twins of what is there.
 
 Each folder is a model as it is published: config.json, weights (bfloat16), tokenizer.json, the files of
 sentence-transformers. expected.json holds texts with their ids and vectors, or pairs with their ids, types and scores, in
-fp32. NAME_gguf is the twin of a model in GGUF.
+fp32. NAME_gguf is the twin of a model in GGUF; NAME_fp8 and NAME_q8_0 are quantized (golden/quantized.py).
 """
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -23,6 +25,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
+from golden import quantized
 from golden.common import PLAIN, add_tensor, randomize
 
 TEXTS = ["Hello world", "The cat sits on the mat", "a", "A feline rests on a rug, doesn't it?",
@@ -137,9 +140,8 @@ def embedder(folder, tokenizer, pooling, normalize=True, prompts=None):
     (folder / "config.json").write_text(config)
     shorten(folder)
     assert all(len(tokenizer(text)["input_ids"]) <= 120 for text in TEXTS), "a text is cut"
-    vectors = model.encode(TEXTS, convert_to_numpy=True)
-    cases = [{"text": text, "ids": tokenizer(text)["input_ids"], "vector": rounded(vector)}
-             for text, vector in zip(TEXTS, vectors)]
+    cases = [{"text": text, "ids": tokenizer(text)["input_ids"], "vector": vector}
+             for text, vector in zip(TEXTS, vectors_of(model))]
     expected = {"task": "embed", "cases": cases}
     if prompts:
         name = next(iter(prompts))
@@ -148,16 +150,59 @@ def embedder(folder, tokenizer, pooling, normalize=True, prompts=None):
     write_expected(folder, expected)
 
 
-def cross_encoder(folder, tokenizer):
+def vectors_of(model):
+    return [rounded(vector) for vector in model.encode(TEXTS, convert_to_numpy=True)]
+
+
+def loaded(folder):
+    return SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+
+
+def scores_of(folder):
+    """Of each pair: what the model says, and its sigmoid."""
     model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
-    raw = model.predict(PAIRS, activation_fn=torch.nn.Identity())
-    scores = model.predict(PAIRS, activation_fn=torch.nn.Sigmoid())
+    answers = [model.predict(PAIRS, activation_fn=f) for f in (torch.nn.Identity(), torch.nn.Sigmoid())]
+    return [{"logit": round(float(logit), 6), "score": round(float(score), 6)} for logit, score in zip(*answers)]
+
+
+def cross_encoder(folder, tokenizer):
     cases = []
-    for pair, logit, score in zip(PAIRS, raw, scores):
+    for pair, answer in zip(PAIRS, scores_of(folder)):
         encoded = tokenizer(*pair, return_token_type_ids=True)
-        cases.append({"pair": pair, "ids": encoded["input_ids"], "types": encoded["token_type_ids"],
-                      "logit": round(float(logit), 6), "score": round(float(score), 6)})
+        cases.append({"pair": pair, "ids": encoded["input_ids"], "types": encoded["token_type_ids"], **answer})
     write_expected(folder, {"task": "score", "cases": cases})
+
+
+def with_answers_of(folder, expected, always_normal):
+    """What is expected of a model, with the answers of other weights. GGUF files do not say whether vectors are normalised:
+    they always are."""
+    if expected["task"] == "embed":
+        for case, vector in zip(expected["cases"], vectors_of(loaded(folder))):
+            case["vector"] = rounded(np.array(vector) / np.linalg.norm(vector)) if always_normal else vector
+    else:
+        for case, answer in zip(expected["cases"], scores_of(folder)):
+            case.update(answer)
+    expected.pop("prompted", None)
+    return expected
+
+
+def make_quantized(out, name):
+    """Twins of 8-bit floats and of Q8_0, from the model that is there."""
+    source = out / name
+    expected = json.loads((source / "expected.json").read_text())
+    if "asked" in expected:
+        return  # a language model like those of tests/golden
+    with tempfile.TemporaryDirectory() as place:
+        plain = Path(place) / "plain"
+        quantized.to_eight_bit_floats(source, out / f"{name}_fp8", plain)
+        write_expected(out / f"{name}_fp8", with_answers_of(plain, expected, False))
+        if name in TWINS:
+            quantized.to_q8_0_values(source, plain)
+            model = loaded(plain)[0].auto_model
+            tokenizer = T.AutoTokenizer.from_pretrained(source)
+            folder = out / f"{name}_q8_0"
+            TWINS[name](folder, model, model.config, tokenizer, quantized.add_exactly)
+            write_expected(folder, with_answers_of(plain, expected, True))
 
 
 def bert(out, name):
@@ -167,7 +212,8 @@ def bert(out, name):
     embedder(out / name, tokenizer, "mean", prompts={"query": "query: ", "document": ""})
     path = out / name / "sentence_bert_config.json"  # as older releases wrote it
     path.write_text(json.dumps({"max_seq_length": 120, "do_lower_case": False}, indent=1) + "\n")
-    bert_twin(out / f"{name}_gguf", model, config, tokenizer, gguf.PoolingType.MEAN, out / name)
+    bert_twin(out / f"{name}_gguf", model, config, tokenizer)
+    copy_vectors(out / name, out / f"{name}_gguf")
 
 
 def bert_score(out, name):
@@ -204,7 +250,8 @@ def modern_bert(out, name):
     config = modern_config()
     model = save("ModernBertModel", config, out / name, tokenizer)
     embedder(out / name, tokenizer, "mean", normalize=False)
-    modern_twin(out / f"{name}_gguf", model, config, tokenizer, out / name)
+    modern_twin(out / f"{name}_gguf", model, config, tokenizer)
+    copy_vectors(out / name, out / f"{name}_gguf")
 
 
 def modern_bert_score(out, name):
@@ -227,7 +274,8 @@ def qwen3_embedding(out, name):
     path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": ["Qwen3ForCausalLM"],
                                 "is_matryoshka": True}, indent=1) + "\n")
     embedder(out / name, tokenizer, "lasttoken", prompts={"query": "Instruct: find it\nQuery:", "document": ""})
-    qwen_twin(out / f"{name}_gguf", model, config, tokenizer, out / name)
+    qwen_twin(out / f"{name}_gguf", model, config, tokenizer)
+    copy_vectors(out / name, out / f"{name}_gguf")
 
 
 def qwen3_mean(out, name):
@@ -281,12 +329,12 @@ def start_twin(folder, arch, config):
     return w
 
 
-def finish_twin(w, folder, model, config, arch, skip=()):
+def finish_twin(w, model, config, arch, add, skip=()):
     kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
     for key, p in model.state_dict().items():
         if not any(word in key for word in skip):
-            add_tensor(w, names.get_name(key, try_suffixes=(".weight", ".bias")), p.float().numpy())
+            add(w, names.get_name(key, try_suffixes=(".weight", ".bias")), p.float().numpy())
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -294,16 +342,19 @@ def finish_twin(w, folder, model, config, arch, skip=()):
 
 
 def copy_vectors(source, folder):
+    """GGUF files do not say whether vectors are normalised: they always are."""
     expected = json.loads((source / "expected.json").read_text())
     expected.pop("prompted", None)
+    for case in expected["cases"]:
+        case["vector"] = rounded(np.array(case["vector"]) / np.linalg.norm(case["vector"]))
     write_expected(folder, expected)
 
 
-def bert_twin(folder, model, config, tokenizer, pooling, source):
+def bert_twin(folder, model, config, tokenizer, add=add_tensor):
     w = start_twin(folder, "bert", config)
     w.add_layer_norm_eps(config.layer_norm_eps)
     w.add_causal_attention(False)
-    w.add_pooling_type(pooling)
+    w.add_pooling_type(gguf.PoolingType.MEAN)
     words = [word for word, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
     # llama.cpp marks starts of words instead of what continues one.
     marked = [word if word.startswith("[") else word[2:] if word.startswith("##") else "\u2581" + word for word in words]
@@ -321,8 +372,7 @@ def bert_twin(folder, model, config, tokenizer, pooling, source):
     w.add_eos_token_id(3)
     w.add_add_bos_token(True)
     w.add_add_eos_token(True)
-    finish_twin(w, folder, model, config, "bert", skip=("pooler", "position_ids"))
-    copy_vectors(source, folder)
+    finish_twin(w, model, config, "bert", add, skip=("pooler", "position_ids"))
 
 
 def byte_vocabulary(w, tokenizer, size):
@@ -337,7 +387,7 @@ def byte_vocabulary(w, tokenizer, size):
     w.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair for pair in merges])
 
 
-def modern_twin(folder, model, config, tokenizer, source):
+def modern_twin(folder, model, config, tokenizer, add=add_tensor):
     w = start_twin(folder, "modern-bert", config)
     w.add_layer_norm_eps(config.norm_eps)
     w.add_causal_attention(False)
@@ -352,16 +402,10 @@ def modern_twin(folder, model, config, tokenizer, source):
     w.add_pad_token_id(1)
     w.add_add_bos_token(True)
     w.add_add_eos_token(True)
-    finish_twin(w, folder, model, config, "modern-bert")
-    copy_vectors(source, folder)
-    # A GGUF file does not say whether vectors are normalised: they always are.
-    expected = json.loads((folder / "expected.json").read_text())
-    for case in expected["cases"]:
-        case["vector"] = rounded(np.array(case["vector"]) / np.linalg.norm(case["vector"]))
-    write_expected(folder, expected)
+    finish_twin(w, model, config, "modern-bert", add)
 
 
-def qwen_twin(folder, model, config, tokenizer, source):
+def qwen_twin(folder, model, config, tokenizer, add=add_tensor):
     w = start_twin(folder, "qwen3", config)
     w.add_head_count_kv(config.num_key_value_heads)
     w.add_key_length(config.head_dim)
@@ -374,20 +418,25 @@ def qwen_twin(folder, model, config, tokenizer, source):
     w.add_pad_token_id(0)
     w.add_add_bos_token(False)
     w.add_add_eos_token(True)
-    finish_twin(w, folder, model, config, "qwen3")
-    copy_vectors(source, folder)
+    finish_twin(w, model, config, "qwen3", add)
 
 
 MODELS = (bert, bert_score, xlm_roberta, roberta_score, modern_bert, modern_bert_score, qwen3_embedding, qwen3_mean, qwen3_score,
           qwen3_reranker)
 
 
+TWINS = {"bert": bert_twin, "modern_bert": modern_twin, "qwen3_embedding": qwen_twin}
+
+
 def main():
-    out, names = Path(sys.argv[1]), sys.argv[2:]
+    out, *names = (word for word in sys.argv[1:] if word != "--quantized")
+    out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     for make in MODELS:
         if not names or make.__name__ in names:
-            make(out, make.__name__)
+            if "--quantized" not in sys.argv:
+                make(out, make.__name__)
+            make_quantized(out, make.__name__)
             print(make.__name__, flush=True)
 
 

@@ -50,8 +50,8 @@ struct StepPart {
 class Sequences {
  public:
   Sequences(Device& device, const DecoderSpec& spec, const Decoder& decoder, int rows, int max_positions,
-            Dtype kv_dtype = Dtype::f16)
-      : device_(device), decoder_(decoder), lengths_(static_cast<size_t>(rows)) {
+            Dtype kv_dtype = Dtype::f16, Dtype activations = Dtype::f32)
+      : device_(device), decoder_(decoder), activations_(activations), lengths_(static_cast<size_t>(rows)) {
     kv_.layout = kv_layout(spec, dtype_bytes(kv_dtype));
     kv_.dtype = kv_dtype;
     pages_per_row_ = (max_positions + kv_.layout.page_tokens - 1) / kv_.layout.page_tokens;
@@ -110,12 +110,13 @@ class Sequences {
  private:
   std::vector<std::vector<float>> run(const StepShape& shape, const StepInputs& inputs) {
     const int64_t bytes =
-        decoder_.activation_bytes(device_.queue(), Dtype::f32, shape, pages_per_row_ * kv_.layout.page_tokens);
+        decoder_.activation_bytes(device_.queue(), activations_, shape, pages_per_row_ * kv_.layout.page_tokens);
     memory_.assign(static_cast<size_t>(bytes) + 64, std::byte{0xFF});
     void* begin = memory_.data();
     size_t space = memory_.size();
     Arena arena(static_cast<std::byte*>(std::align(64, static_cast<size_t>(bytes), begin, space)), bytes);
     Exec exec{device_.queue(), arena};
+    exec.activations = activations_;
     Step step{exec, shape, inputs, kv_};
     const Tensor hidden = decoder_.forward(step);
     std::vector<std::vector<float>> out;
@@ -141,6 +142,7 @@ class Sequences {
 
   Device& device_;
   const Decoder& decoder_;
+  const Dtype activations_;
   KvCache kv_;
   int pages_per_row_ = 0;
   std::vector<int> lengths_;

@@ -2,7 +2,9 @@
 import json
 import math
 import os
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Callable
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -15,6 +17,8 @@ import transformers as T
 T.logging.set_verbosity_error()
 T.logging.disable_progress_bar()
 torch.set_num_threads(1)
+
+from . import quantized
 
 PROMPT = 40
 STEPS = 16
@@ -64,19 +68,24 @@ def randomize(model, seed, spread):
                 b.add_(0.3 * torch.randn(b.shape, generator=generator))
 
 
+def load(folder, cls):
+    return getattr(T, cls).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                           experts_implementation="eager").eval()
+
+
 def reference(folder, cls, ids):
-    model = getattr(T, cls).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                            experts_implementation="eager").eval()
+    """Logits of the prompt, the greedy text, and how far the best token of each step was from the next."""
+    model = load(folder, cls)
     x = torch.tensor([ids])
+    margins = []
     with torch.no_grad():
         rows = model(x, use_cache=False).logits[0]
-        margin = math.inf
         for _ in range(STEPS):
             last = model(x, use_cache=False).logits[0, -1]
             top = last.topk(2).values
-            margin = min(margin, (top[0] - top[1]).item())
+            margins.append((top[0] - top[1]).item())
             x = torch.cat([x, last.argmax().view(1, 1)], 1)
-    return rows, x[0, len(ids):].tolist(), margin
+    return rows, x[0, len(ids):].tolist(), margins
 
 
 def old_spelling(c):
@@ -121,7 +130,8 @@ def make(out, family):
     best = None
     for seed in range(40):  # until no step of the greedy text is nearly undecided
         save(family, seed, folder)
-        rows, greedy, margin = reference(folder, family.cls, ids)
+        rows, greedy, margins = reference(folder, family.cls, ids)
+        margin = min(margins)
         score = min(margin, 0.05) + 0.01 * min(len(set(greedy)), 8)
         if best is None or score > best[0]:
             best = (score, seed)
@@ -130,23 +140,52 @@ def make(out, family):
     model = save(family, best[1], folder)
     write_config(folder, family)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    rows, greedy, margin = reference(folder, family.cls, ids)
-    write_expected(folder, ids, rows, greedy, margin)
-    print(f"{family.name}: seed {best[1]}, margin {margin:.3f}, {len(set(greedy))} different tokens", flush=True)
+    rows, greedy, margins = reference(folder, family.cls, ids)
+    write_expected(folder, ids, rows, greedy, min(margins))
+    print(f"{family.name}: seed {best[1]}, margin {min(margins):.3f}, {len(set(greedy))} different tokens", flush=True)
     if family.stacked_twin:
         make_stacked_twin(out, family, model)
     if family.twin is not None:
         twin = out / f"{family.name}_twin"
         twin.mkdir(exist_ok=True)
         family.twin(folder, twin, model)
-        (twin / "expected.json").write_text((folder / "expected.json").read_text())
+        copy_expected(folder, twin)
+    make_twins(out, family)
+
+
+def make_twins(out, family):
+    """In GGUF, and quantized, from the checkpoint that is there."""
     if family.arch is not None:
-        make_gguf_twin(out, family, model)
+        make_gguf_twin(out / f"{family.name}_gguf", family, load(out / family.name, family.cls))
+        copy_expected(out / family.name, out / f"{family.name}_gguf")
+    make_quantized(out, family)
+
+
+def make_quantized(out, family):
+    """Twins of 8-bit floats and of Q8_0."""
+    folder = out / family.name
+    ids = json.loads((folder / "expected.json").read_text())["prompt"]
+    with tempfile.TemporaryDirectory() as place:
+        plain = Path(place) / "plain"
+        target = out / f"{family.name}_fp8"
+        if quantized.to_eight_bit_floats(folder, target, plain) > 0:
+            write_expected(target, ids, *reference(plain, family.cls, ids))
+        if family.arch is not None:
+            quantized.to_q8_0_values(folder, plain)
+            target = out / f"{family.name}_q8_0"
+            make_gguf_twin(target, family, load(plain, family.cls), quantized.add_exactly)
+            write_expected(target, ids, *reference(plain, family.cls, ids))
+    print(f"{family.name}: quantized", flush=True)
+
+
+def copy_expected(source, folder):
+    (folder / "expected.json").write_text((source / "expected.json").read_text())
 
 
 def write_expected(folder, ids, rows, greedy, margin):
     positions = [0, 15, len(ids) - 1]
-    expected = {"prompt": ids, "greedy": greedy, "margin": round(margin, 4), "positions": positions,
+    margin = [round(step, 3) for step in margin] if isinstance(margin, list) else round(margin, 4)
+    expected = {"prompt": ids, "greedy": greedy, "margin": margin, "positions": positions,
                 "logits": [[round(v, 5) for v in rows[p].tolist()] for p in positions]}
     (folder / "expected.json").write_text(json.dumps(expected, separators=(",", ":")) + "\n")
 
@@ -156,7 +195,7 @@ def make_stacked_twin(out, family, model):
     folder = out / f"{family.name}_stacked"
     model.save_pretrained(folder, save_original_format=False)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    (folder / "expected.json").write_text((out / family.name / "expected.json").read_text())
+    copy_expected(out / family.name, folder)
 
 
 def permuted(name, x, config):
@@ -223,11 +262,10 @@ def write_rope_keys(w, c, model):
         w.add_tensor("rope_freqs.weight", (plain / inverse).astype(np.float32))
 
 
-def make_gguf_twin(out, family, model):
+def make_gguf_twin(folder, family, model, add=None):
     """The same weights and numbers as GGUF spells them."""
     c = family.config
     c.allow_global_per_layer_attribute_access = True  # what differs between layers is for `keys`
-    folder = out / f"{family.name}_gguf"
     folder.mkdir(exist_ok=True)
     w = gguf.GGUFWriter(str(folder / "model.gguf"), family.arch)
     write_common_keys(w, c)
@@ -245,12 +283,11 @@ def make_gguf_twin(out, family, model):
             if x.dtype == np.uint8:
                 w.add_tensor(stored, x, raw_dtype=gguf.GGMLQuantizationType.MXFP4)
             else:
-                add_tensor(w, stored, x)
+                (add or add_tensor)(w, stored, x)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
     w.close()
-    (folder / "expected.json").write_text((out / family.name / "expected.json").read_text())
 
 
 def add_tensor(w, name, x):

@@ -8,6 +8,7 @@ import transformers as T
 from safetensors.torch import load_file, save_file
 
 from .common import COMMON, PLAIN, Family, old_spelling, permuted, separate_experts
+from .dense import granite_keys
 
 SIZES = dict(vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2)
@@ -168,6 +169,17 @@ def only_expert_keys(w, c, model):
     expert_keys(w, c, c.intermediate_size)
 
 
+def granite_moe_keys(w, c, model):
+    w.add_expert_count(c.num_local_experts)
+    w.add_expert_used_count(c.num_experts_per_tok)
+    granite_keys(w, c, model)
+
+
+def granite_moe_tensors(name, x, c):
+    name = name.replace("block_sparse_moe.router.", "block_sparse_moe.router.layer.").replace("block_sparse_moe.experts", "mlp.experts")
+    return [pair for key, part in permuted(name, x, c) for pair in separate_experts(key, part, c)]
+
+
 def minimax_keys(w, c, model):
     expert_keys(w, c, c.intermediate_size)
     w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -223,7 +235,8 @@ def families():
                T.GraniteMoeConfig(**COMMON | {"tie_word_embeddings": True}, **SIZES, num_local_experts=4,
                                   num_experts_per_tok=2, embedding_multiplier=6.0, attention_multiplier=0.2,
                                   residual_multiplier=0.4, logits_scaling=0.25, rope_parameters=PLAIN),
-               "GraniteMoeForCausalLM", old=old_spelling),
+               "GraniteMoeForCausalLM", old=old_spelling, arch="granitemoe", keys=granite_moe_keys,
+               tensors=granite_moe_tensors),
         Family("minimax_m2",
                T.MiniMaxM2Config(**COMMON, **SIZES, head_dim=16, num_local_experts=6, num_experts_per_tok=2,
                                  rotary_dim=8, rope_parameters=PLAIN | {"partial_rotary_factor": 0.5}),

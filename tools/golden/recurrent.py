@@ -1,4 +1,5 @@
 """Decoders with a recurrent state: gated delta nets and short convolutions beside attention."""
+import gguf
 import numpy as np
 import transformers as T
 
@@ -102,19 +103,36 @@ def lfm2_keys(w, c, model):
                 [c.num_key_value_heads if kind == "full_attention" else 0 for kind in c.layer_types])
 
 
+def lfm2_moe_keys(w, c, model):
+    lfm2_keys(w, c, model)
+    w.add_expert_count(c.num_experts)
+    w.add_expert_used_count(c.num_experts_per_tok)
+    w.add_expert_feed_forward_length(c.moe_intermediate_size)
+    w.add_leading_dense_block_count(c.num_dense_layers)
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
+def lfm2_moe_tensors(name, x, config):
+    """The bias of choices has a name of its own in GGUF."""
+    return [pair for key, part in conv_tensors(name.replace(".expert_bias", ".expert_bias.bias"), x, config)
+            for pair in separate_experts(key, part, config)]
+
+
 def families():
     return [
         Family("qwen3_next", T.Qwen3NextConfig(**COMMON, **DELTA, **EXPERTS), "Qwen3NextForCausalLM", old=interval_old,
                arch="qwen3next", keys=delta_keys, tensors=delta_tensors),
         Family("qwen3_5", T.Qwen3_5TextConfig(**COMMON, **DELTA, intermediate_size=48), "Qwen3_5ForCausalLM",
                old=as_vision_language, arch="qwen35", keys=delta_keys, tensors=tiled_delta_tensors),
-        Family("qwen3_5_moe", T.Qwen3_5MoeTextConfig(**COMMON, **DELTA, **EXPERTS), "Qwen3_5MoeForCausalLM"),
+        Family("qwen3_5_moe", T.Qwen3_5MoeTextConfig(**COMMON, **DELTA, **EXPERTS), "Qwen3_5MoeForCausalLM", arch="qwen35moe",
+               keys=delta_keys, tensors=tiled_delta_tensors),
         Family("lfm2", T.Lfm2Config(**COMMON | {"tie_word_embeddings": True}, **CONV, intermediate_size=48,
                                     block_auto_adjust_ff_dim=False),
                "Lfm2ForCausalLM", old=lfm2_old, arch="lfm2", keys=lfm2_keys, tensors=conv_tensors,
                embedding_spread=0.3),
-        Family("lfm2_moe", T.Lfm2MoeConfig(**COMMON, **CONV, intermediate_size=48, moe_intermediate_size=24,
+        Family("lfm2_moe", T.Lfm2MoeConfig(**COMMON | {"tie_word_embeddings": True}, **CONV, intermediate_size=48, moe_intermediate_size=24,
                                            num_experts=4, num_experts_per_tok=2, num_dense_layers=1,
                                            norm_topk_prob=True, use_expert_bias=True),
-               "Lfm2MoeForCausalLM"),
+               "Lfm2MoeForCausalLM", arch="lfm2moe", keys=lfm2_moe_keys, tensors=lfm2_moe_tensors,
+               embedding_spread=0.3),
     ]

@@ -39,8 +39,7 @@ Status mistral3(GgufTranslation& translation) {
   return {};
 }
 
-Status granite(GgufTranslation& translation) {
-  TRY(translation.common());
+Status multipliers(GgufTranslation& translation) {
   TRY(translation.copy_number("attention.scale", "attention_multiplier"));
   TRY(translation.copy_number("embedding_scale", "embedding_multiplier"));
   TRY(translation.copy_number("residual_scale", "residual_multiplier"));
@@ -48,6 +47,20 @@ Status granite(GgufTranslation& translation) {
   ASSIGN_OR_RETURN(const auto rotates, translation.gguf().boolean(translation.key("rope.scaling.finetuned")));
   if (!rotates.value_or(true)) translation.config().set("position_embedding_type", "nope");
   return translation.copy_number("logit_scale", "logits_scaling");
+}
+
+Status granite(GgufTranslation& translation) {
+  TRY(translation.common());
+  return multipliers(translation);
+}
+
+Status granite_moe(GgufTranslation& translation) {
+  TRY(translation.shape());
+  TRY(translation.heads());
+  TRY(translation.vocabulary());
+  TRY(translation.rope());
+  TRY(translation.experts());
+  return multipliers(translation);
 }
 
 const GgufEntry first{{.name = "llama",
@@ -70,6 +83,11 @@ const GgufEntry multiplied{{.name = "granite",
                             .class_name = "GraniteForCausalLM",
                             .translate = granite,
                             .rotary_pairs = true}};
+const GgufEntry multiplied_experts{{.name = "granitemoe",
+                                    .model_type = "granitemoe",
+                                    .class_name = "GraniteMoeForCausalLM",
+                                    .translate = granite_moe,
+                                    .rotary_pairs = true}};
 
 }  // namespace
 }  // namespace quern

@@ -82,12 +82,11 @@ Status qwen35_experts(GgufTranslation& translation) {
 }
 
 /// Layers without keys and values are those of convolution.
-Status lfm2(GgufTranslation& translation) {
+Status convolutions(GgufTranslation& translation) {
   TRY(translation.shape());
   TRY(translation.heads());
   TRY(translation.vocabulary());
   TRY(translation.rope());
-  TRY(translation.dense_ffn());
   ASSIGN_OR_RETURN(const auto kv_heads, translation.gguf().integers(translation.key("attention.head_count_kv")));
   if (!kv_heads || static_cast<int64_t>(kv_heads->size()) != translation.layers()) {
     return translation.gguf().refuse(translation.key("attention.head_count_kv"), "must have an entry for each layer");
@@ -98,6 +97,15 @@ Status lfm2(GgufTranslation& translation) {
   Json& config = translation.config();
   config.set("layer_types", std::move(types)).set("conv_L_cache", taps).set("block_auto_adjust_ff_dim", false);
   return {};
+}
+
+Status lfm2(GgufTranslation& translation) {
+  TRY(convolutions(translation));
+  return translation.dense_ffn();
+}
+Status lfm2_experts(GgufTranslation& translation) {
+  TRY(convolutions(translation));
+  return translation.deepseek_routing();
 }
 
 const GgufEntry next{{.name = "qwen3next",
@@ -121,6 +129,12 @@ const GgufEntry conv{{.name = "lfm2",
                       .translate = lfm2,
                       .names = conv_names,
                       .attention_in_some = true}};
+const GgufEntry conv_experts{{.name = "lfm2moe",
+                              .model_type = "lfm2_moe",
+                              .class_name = "Lfm2MoeForCausalLM",
+                              .translate = lfm2_experts,
+                              .names = conv_names,
+                              .attention_in_some = true}};
 
 }  // namespace
 }  // namespace quern
