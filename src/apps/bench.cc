@@ -4,13 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
-#include <map>
 #include <string>
 
 #include "apps/bench_url.h"
 #include "apps/commands.h"
 #include "apps/instance.h"
 #include "apps/measure/machine_limits.h"
+#include "apps/measure/step_profile.h"
 #include "apps/measure/streams.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
@@ -26,39 +26,11 @@ struct BenchOptions {
   std::string hits;
   std::string mixed;
   std::string limits;
+  std::string profile;
   int context = 16;
   int output_tokens = 64;
   int repeats = 3;
-  bool operations = false;
   bool json = false;
-};
-
-/// Time per kind of kernel, each alone: what a device overlaps is not seen.
-class OperationTimes final : public Trace {
- public:
-  void watch(Device& device) { device_ = &device; }
-  void begin(const char*) override { start_us_ = now_us(); }
-  void end(const char* kernel) override {
-    if (device_ != nullptr) device_->wait();
-    auto& [count, us] = times_[kernel];
-    ++count;
-    us += now_us() - start_us_;
-  }
-  void clear() { times_.clear(); }
-  void print() const {
-    int64_t all = 0;
-    for (const auto& [name, entry] : times_) all += entry.second;
-    for (const auto& [name, entry] : times_) {
-      fmt::print("    {:16}{:8} calls{:10.1f} ms{:7.1f} %\n", name, entry.first,
-                 static_cast<double>(entry.second) * 1e-3,
-                 100.0 * static_cast<double>(entry.second) / static_cast<double>(std::max<int64_t>(all, 1)));
-    }
-  }
-
- private:
-  Device* device_ = nullptr;
-  int64_t start_us_ = 0;
-  std::map<std::string, std::pair<int64_t, int64_t>> times_;
 };
 
 struct Figure {
@@ -66,9 +38,6 @@ struct Figure {
   double milliseconds = 0.0;   // of the prompt, or of one decoding step
   double limit_percent = 0.0;  // of what the limits allow for the same work
 };
-
-/// Products of 8-bit floats against those of bfloat16: 1,400 and 790 TFLOP/s, measured on an H200.
-constexpr double fp8_rate = 1.77;
 
 /// What a model's steps must read and compute.
 class Work {
@@ -269,15 +238,12 @@ Result<MachineLimits> limits_of(const BenchOptions& options) {
   return measure_limits(threads, opened.memory.weights);
 }
 
-Status measure_all(Instance& instance, const BenchOptions& options, const MachineLimits& limits,
-                   OperationTimes& operations) {
+Status measure_all(Instance& instance, const BenchOptions& options, const MachineLimits& limits) {
   Bench bench(instance, options, limits);
   const auto row = [&](const char* what, const std::string& size, auto&& measured) -> Status {
-    operations.clear();
     const EngineStats before = instance.engine->stats();
     ASSIGN_OR_RETURN(const Figure figure, measured());
     print_row(options, what, size, figure);
-    if (options.operations) operations.print();
     const EngineStats stats = instance.engine->stats();
     if (options.json && stats.steps > before.steps) {
       fmt::print("{{\"what\":\"host\",\"size\":\"{}\",\"us_per_step\":{:.2f}}}\n", size,
@@ -307,28 +273,86 @@ Status measure_all(Instance& instance, const BenchOptions& options, const Machin
   return {};
 }
 
-int measure(BenchOptions& options) {
-  OperationTimes operations;
-  if (options.operations) options.instance.trace = &operations;
-  if (options.hits.empty()) options.instance.prefix_caching = false;
-  const auto limits = limits_of(options);
-  if (!limits.ok()) return fail(limits.error().message);
-  const int64_t start = now_us();
-  auto instance = make_instance(options.instance);
-  if (!instance.ok()) return fail(instance.error().message);
+void print_operation(const BenchOptions& options, const std::string& size, const OperationTime& operation,
+                     double all_seconds) {
+  const double share = 100 * operation.seconds / std::max(all_seconds, 1e-9);
+  const double of_limit = 100 * operation.least_seconds / std::max(operation.seconds, 1e-9);
+  if (options.json) {
+    fmt::print(
+        "{{\"what\":\"operation\",\"size\":\"{}\",\"operation\":\"{}\",\"calls\":{},\"milliseconds\":{:.4f},"
+        "\"share_percent\":{:.2f},\"bytes\":{:.0f},\"flops\":{:.0f},\"percent_of_limit\":{:.2f}}}\n",
+        size, operation.name, operation.calls, operation.seconds * 1e3, share, operation.bytes, operation.flops,
+        of_limit);
+  } else {
+    fmt::print("    {:28}{:7}{:11.3f}{:8.1f}{:12.4f}{:12.4f}{:8.1f}\n", operation.name, operation.calls,
+               operation.seconds * 1e3, share, operation.bytes * 1e-9, operation.flops * 1e-12, of_limit);
+  }
+}
+
+/// What the step takes is that of a served one; its operations are timed alone in another, and take longer together.
+void print_profile(const BenchOptions& options, const StepSize& size, const StepProfile& profile) {
+  const StepOperations& all = profile.operations;
+  const double of_limit = 100 * all.least_seconds / profile.seconds;
+  if (options.json) {
+    fmt::print(
+        "{{\"what\":\"step\",\"size\":\"{}\",\"tokens\":{},\"milliseconds\":{:.4f},\"operations_milliseconds\":{:.4f},"
+        "\"between_milliseconds\":{:.4f},\"percent_of_limit\":{:.2f}}}\n",
+        size.text(), size.tokens(), profile.seconds * 1e3, all.seconds * 1e3, all.between_seconds * 1e3, of_limit);
+  } else {
+    fmt::print(
+        "  step {}: {} tokens in {:.3f} ms, {:.1f} % of the limit; one by one its operations take {:.3f} ms, with "
+        "{:.3f} "
+        "ms between them\n    {:28}{:>7}{:>11}{:>8}{:>12}{:>12}{:>8}\n",
+        size.text(), size.tokens(), profile.seconds * 1e3, of_limit, all.seconds * 1e3, all.between_seconds * 1e3,
+        "operation", "calls", "ms", "%", "GB", "TFLOP", "limit %");
+  }
+  for (const OperationTime& operation : all.operations) print_operation(options, size.text(), operation, all.seconds);
+  std::fflush(stdout);
+}
+
+void print_limits(const BenchOptions& options, const Instance& instance, const MachineLimits& limits,
+                  double ready_seconds) {
   if (options.json) {
     fmt::print(
         "{{\"what\":\"limits\",\"read_bytes_per_second\":{:.4g},\"flops_per_second\":{:.4g},\"ready_seconds\":{:.3f}}}"
         "\n",
-        limits->read_bytes_per_second, limits->flops_per_second, seconds_since(start));
+        limits.read_bytes_per_second, limits.flops_per_second, ready_seconds);
   } else {
     fmt::print("{} on {}\nready after {:.2f} s; limits now: {:.1f} GB/s read, {:.0f} GFLOP/s\n",
-               (*instance)->checkpoint->path(), (*instance)->device->description(), seconds_since(start),
-               limits->read_bytes_per_second * 1e-9, limits->flops_per_second * 1e-9);
+               instance.checkpoint->path(), instance.device->description(), ready_seconds,
+               limits.read_bytes_per_second * 1e-9, limits.flops_per_second * 1e-9);
   }
-  operations.watch(*(*instance)->device);
-  const Status done = measure_all(**instance, options, *limits, operations);
-  return done.ok() ? 0 : fail(done.error().message);
+}
+
+/// Room for the steps where the user left it open.
+Status profile(BenchOptions& options, const MachineLimits& limits) {
+  ASSIGN_OR_RETURN(const auto steps, parse_steps(options.profile));
+  ASSIGN_OR_RETURN(const OpenedModel opened, open_model(options.instance));
+  int sequences = opened.options.max_num_seqs;
+  int tokens = opened.options.max_num_batched_tokens;
+  for (const StepSize& step : steps) {
+    sequences = std::max(sequences, step.sequences());
+    tokens = std::max(tokens, step.tokens());
+  }
+  if (options.instance.max_num_seqs < 0) options.instance.max_num_seqs = sequences;
+  if (options.instance.max_num_batched_tokens < 0)
+    options.instance.max_num_batched_tokens = std::max(tokens, sequences);
+  const int64_t start = now_us();
+  ASSIGN_OR_RETURN(const auto instance, load_instance(options.instance));
+  print_limits(options, *instance, limits, seconds_since(start));
+  ASSIGN_OR_RETURN(const auto profiles, profile_steps(*instance, steps, limits, 1.0));
+  for (size_t i = 0; i < steps.size(); ++i) print_profile(options, steps[i], profiles[i]);
+  return {};
+}
+
+Status measure(BenchOptions& options) {
+  if (options.hits.empty()) options.instance.prefix_caching = false;
+  ASSIGN_OR_RETURN(const MachineLimits limits, limits_of(options));
+  if (!options.profile.empty()) return profile(options, limits);
+  const int64_t start = now_us();
+  ASSIGN_OR_RETURN(const auto instance, make_instance(options.instance));
+  print_limits(options, *instance, limits, seconds_since(start));
+  return measure_all(*instance, options, limits);
 }
 
 }  // namespace
@@ -351,7 +375,10 @@ int bench_command(std::span<char* const> arguments) {
             &options.limits);
   flags.add("--prefix-hits", "A,B,...", "time to the first token of prompts that are cached", &options.hits);
   flags.add("--repeats", "N", "of which the best counts", &options.repeats);
-  flags.add("--operations", "also the time of each kind of operation", &options.operations);
+  flags.add("--profile", "STEPS",
+            "instead the operations of steps: 256@1024,8x1024,256@1024+8x1024 are 256 rows behind 1,024 tokens, 8 "
+            "prompts of 1,024 tokens, and both together",
+            &options.profile);
   flags.add("--json", "one JSON object per figure", &options.json);
   add_instance_flags(flags, options.instance);
   const Status parsed = flags.parse(arguments);
@@ -360,7 +387,8 @@ int bench_command(std::span<char* const> arguments) {
     fmt::print("{}", flags.help());
     return 0;
   }
-  return measure(options);
+  const Status done = measure(options);
+  return done.ok() ? 0 : fail(done.error().message);
 }
 
 }  // namespace quern

@@ -1,5 +1,7 @@
 #include "ops/delta_net.h"
 
+#include "ops/cost.h"
+
 namespace quern {
 
 Tensor delta_net(Exec& exec, const DeltaNetInputs& inputs, const DeltaNetParams& params, const RowState& state,
@@ -17,6 +19,13 @@ Tensor delta_net(Exec& exec, const DeltaNetInputs& inputs, const DeltaNetParams&
   }
   CHECK(params.rates.dims[0] == params.value_heads && params.time_bias.dims[0] == params.value_heads);
   const Tensor y = exec.arena.tensor(exec.activations, tokens, inputs.v.dims[1]);
+  tell_cost(exec, [&] {
+    const double state = static_cast<double>(delta_net_state_bytes(params.value_heads, key_dim, value_dim));
+    const double operands = bytes_of(inputs.q) + bytes_of(inputs.k) + bytes_of(inputs.v) + bytes_of(inputs.beta) +
+                            bytes_of(inputs.time) + bytes_of(y);
+    return Cost{.bytes = operands + 2 * state * segments.rows.dims[0],
+                .flops = 7.0 * tokens * params.value_heads * key_dim * value_dim};
+  });
   kernels::delta_net(exec, y, inputs, params, state, segments);
   return y;
 }

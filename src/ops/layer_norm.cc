@@ -1,5 +1,6 @@
 #include "ops/layer_norm.h"
 
+#include "ops/cost.h"
 #include "ops/rms_norm.h"
 
 namespace quern {
@@ -14,6 +15,7 @@ void layer_norm_into(Exec& exec, Tensor y, Tensor x, Tensor weight, Tensor bias,
   CHECK(x.rank == 2 && x.dtype == Dtype::f32 && weight.dims[0] == x.dims[1]);
   CHECK(!bias || bias.dims[0] == x.dims[1]);
   CHECK(y.rank == 2 && y.dims[0] == x.dims[0] && y.dims[1] == x.dims[1]);
+  tell_bytes(exec, y, x, weight, bias);
   kernels::layer_norm(exec, y, x, weight, bias, eps);
 }
 
@@ -21,6 +23,7 @@ void layer_norm_heads(Exec& exec, Tensor x, Tensor weight, float eps) {
   CHECK(x.rank == 2 && x.dtype == exec.activations && weight.rank == 2);
   CHECK(x.dims[1] == weight.dims[0] * weight.dims[1]);
   const Tensor heads = heads_of(x, weight.dims[1]);
+  tell_bytes(exec, x, x, weight);
   kernels::layer_norm(exec, heads, heads, weight, {}, eps);
 }
 

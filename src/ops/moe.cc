@@ -1,6 +1,30 @@
 #include "ops/moe.h"
 
+#include <cmath>
+
+#include "ops/cost.h"
+
 namespace quern {
+namespace {
+
+/// Of the experts as many are read as pairs that fall on them at random meet.
+Cost cost_of(DeviceKind device, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing) {
+  const Matrix& matrix = matrices[0];
+  const double experts = routing.starts.dims[0] - 1;
+  const double pairs = routing.tokens.dims[0];
+  const double met = experts * (1 - std::pow(1 - 1 / experts, pairs));
+  Cost cost{.rows = matrix.rows, .cols = matrix.cols};
+  cost.bytes = bytes_of(x) + bytes_of(y);
+  for (int i = 0; i < matrix.count; ++i) {
+    const Weight& part = matrix.parts[i];
+    cost.bytes += met * static_cast<double>(packed_bytes(device, part.format, part.rows, part.cols));
+    cost.eight_bit = cost.eight_bit || part.format == FormatId::f8 || part.format == FormatId::f8_block;
+  }
+  cost.flops = 2.0 * pairs * matrix.rows * matrix.cols;
+  return cost;
+}
+
+}  // namespace
 
 Routing route(Exec& exec, Tensor logits, const RouterRule& rule, Tensor bias) {
   CHECK(logits.rank == 2 && logits.dtype == Dtype::f32);
@@ -18,6 +42,7 @@ Routing route(Exec& exec, Tensor logits, const RouterRule& rule, Tensor bias) {
   const Tensor chosen = exec.arena.tensor(Dtype::i32, tokens, rule.used);
   const bool by_logits = rule.score == RouterRule::Score::softmax && rule.used_groups == rule.groups && !bias;
   const Tensor choice = by_logits ? Tensor{} : exec.arena.tensor(Dtype::f32, tokens, experts);
+  tell_bytes(exec, logits, routing.tokens, routing.starts, routing.places, routing.weights);
   kernels::route(exec, routing, chosen, choice, logits, rule, bias);
   return routing;
 }
@@ -29,6 +54,7 @@ Tensor expert_linear(Exec& exec, Tensor x, const Matrix* matrices, const Routing
   int64_t bytes = 0;
   kernels::expert_linear_scratch.find(exec.queue.kind)(exec.queue, matrices, routing.starts.dims[0] - 1, x.dims[0],
                                                        bytes);
+  tell_cost(exec, [&] { return cost_of(exec.queue.kind, y, x, matrices, routing); });
   kernels::expert_linear(exec, y, x, matrices, routing, exec.arena.take(bytes));
   return y;
 }
@@ -41,6 +67,7 @@ Tensor expert_gated(Exec& exec, Tensor x, const Matrix* matrices, const Routing&
   const Arena::Scope scope(exec.arena);
   int64_t bytes = 0;
   kernels::expert_gated_scratch.find(exec.queue.kind)(exec.queue, x, matrices, routing, bytes);
+  tell_cost(exec, [&] { return cost_of(exec.queue.kind, y, x, matrices, routing); });
   kernels::expert_gated(exec, y, x, matrices, routing, activation, next, exec.arena.take(bytes));
   return y;
 }
@@ -48,6 +75,7 @@ Tensor expert_gated(Exec& exec, Tensor x, const Matrix* matrices, const Routing&
 void combine(Exec& exec, Tensor y, Tensor x, const Routing& routing, bool accumulate) {
   CHECK(y.rank == 2 && x.rank == 2 && y.dims[1] == x.dims[1] && y.dims[0] == routing.places.dims[0]);
   CHECK(x.dims[0] == routing.tokens.dims[0] && y.dtype == Dtype::f32 && x.dtype == exec.activations);
+  tell_bytes(exec, y, x, routing.places, routing.weights);
   kernels::combine(exec, y, x, routing, accumulate);
 }
 

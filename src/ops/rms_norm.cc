@@ -1,5 +1,7 @@
 #include "ops/rms_norm.h"
 
+#include "ops/cost.h"
+
 namespace quern {
 
 Tensor rms_norm(Exec& exec, Tensor x, Tensor weight, float eps) {
@@ -11,6 +13,7 @@ Tensor rms_norm(Exec& exec, Tensor x, Tensor weight, float eps) {
 void rms_norm_into(Exec& exec, Tensor y, Tensor x, Tensor weight, float eps) {
   CHECK(x.rank == 2 && x.dtype == Dtype::f32 && weight.dims[0] == x.dims[1]);
   CHECK(y.rank == 2 && y.dims[0] == x.dims[0] && y.dims[1] == x.dims[1]);
+  tell_bytes(exec, y, x, weight);
   kernels::rms_norm(exec, y, x, weight, eps);
 }
 
@@ -18,6 +21,7 @@ void rms_norm_heads(Exec& exec, Tensor x, Tensor weight, float eps) {
   const int32_t head_dim = weight.dims[0];
   CHECK(x.rank == 2 && x.dtype == exec.activations && x.dims[1] % head_dim == 0);
   const Tensor heads = heads_of(x, head_dim);
+  tell_bytes(exec, x, x, weight);
   kernels::rms_norm(exec, heads, heads, weight, eps);
 }
 

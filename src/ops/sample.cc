@@ -1,5 +1,7 @@
 #include "ops/sample.h"
 
+#include "ops/cost.h"
+
 namespace quern {
 
 int64_t sample_scratch_bytes(Queue queue, int32_t rows, int32_t vocab) {
@@ -17,11 +19,13 @@ void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::spa
   }
   const Arena::Scope scope(exec.arena);
   std::byte* const scratch = exec.arena.take(sample_scratch_bytes(exec.queue, logits.dims[0], logits.dims[1]));
+  tell_bytes(exec, logits);
   kernels::sample(exec, logits, rows, results, scratch);
 }
 
 void keep_next_tokens(Exec& exec, std::span<const Sampled> results, const int32_t* rows, Tensor next) {
   CHECK(next.rank == 1 && next.dtype == Dtype::i32);
+  tell_cost(exec, [&] { return Cost{.bytes = 3.0 * sizeof(int32_t) * static_cast<double>(results.size())}; });
   kernels::keep_next_tokens(exec, results, rows, next);
 }
 

@@ -1,6 +1,7 @@
 #include "tensor/device.h"
 
 #include <array>
+#include <chrono>
 #include <fmt/format.h>
 
 namespace quern {
@@ -11,7 +12,26 @@ std::array<MakeDevice, device_kinds>& makers() {
   return table;
 }
 
+class HostLaps final : public Laps {
+ public:
+  void mark() override { marks_.push_back(Clock::now()); }
+  std::vector<double> seconds() override {
+    std::vector<double> all;
+    for (size_t i = 1; i < marks_.size(); ++i) {
+      all.push_back(std::chrono::duration<double>(marks_[i] - marks_[i - 1]).count());
+    }
+    marks_.clear();
+    return all;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::vector<Clock::time_point> marks_;
+};
+
 }  // namespace
+
+std::unique_ptr<Laps> Device::make_laps() { return std::make_unique<HostLaps>(); }
 
 bool register_device(DeviceKind kind, MakeDevice make) {
   makers()[static_cast<size_t>(kind)] = make;

@@ -42,6 +42,15 @@ class Captured {
   virtual void launch() = 0;
 };
 
+/// Points in a device's queue between which time is taken. Thread: executor.
+class Laps {
+ public:
+  virtual ~Laps() = default;
+  virtual void mark() = 0;
+  /// Waits for them; the seconds from each mark to the next. Then it begins anew.
+  virtual std::vector<double> seconds() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -73,6 +82,8 @@ class Device {
   virtual QueueMark mark() = 0;
   virtual bool done(QueueMark mark) = 0;
   virtual void wait_for(QueueMark mark) = 0;
+  /// By the host's clock, for a device that has computed when a call returns.
+  virtual std::unique_ptr<Laps> make_laps();
 
   /// Records what `work` puts into the queue it is given, without running it; null where the device cannot. Any thread.
   virtual std::unique_ptr<Captured> capture(const std::function<void(Queue)>& work) = 0;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "backend/cuda/blas.h"
 #include "backend/cuda/launch.h"
@@ -42,6 +43,35 @@ class CapturedGraph final : public Captured {
  private:
   cudaGraphExec_t graph_;
   cudaStream_t stream_;
+};
+
+class EventLaps final : public Laps {
+ public:
+  explicit EventLaps(cudaStream_t stream) : stream_(stream) {}
+  ~EventLaps() override {
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+
+  void mark() override {
+    if (used_ == events_.size()) check(cudaEventCreate(&events_.emplace_back()), "event");
+    check(cudaEventRecord(events_[used_++], stream_), "event");
+  }
+  std::vector<double> seconds() override {
+    check(cudaStreamSynchronize(stream_), "computing");
+    std::vector<double> all;
+    for (size_t i = 1; i < used_; ++i) {
+      float ms = 0.0F;
+      check(cudaEventElapsedTime(&ms, events_[i - 1], events_[i]), "event");
+      all.push_back(1e-3 * static_cast<double>(ms));
+    }
+    used_ = 0;
+    return all;
+  }
+
+ private:
+  cudaStream_t stream_;
+  std::vector<cudaEvent_t> events_;  // made once, then used again
+  size_t used_ = 0;
 };
 
 /// Thread: executor; upload() and capture() any. The mutex guards the list of blocks, which loading threads read.
@@ -179,6 +209,7 @@ class CudaDevice final : public Device {
       return check(cudaEventSynchronize(events_[mark % marks]), "computing");
     }
   }
+  std::unique_ptr<Laps> make_laps() override { return std::make_unique<EventLaps>(queue_.stream); }
 
   std::unique_ptr<Captured> capture(const std::function<void(Queue)>& work) override {
     check(cudaSetDevice(index_), "choosing it");
