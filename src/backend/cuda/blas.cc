@@ -1,10 +1,11 @@
 // cuBLASLt behind Blas. Descriptors and the algorithm of each shape are kept; the mutex guards those lists, because
 // steps are captured on a thread of their own beside the executor. What the library proposes for a kind of product is
-// timed once, before the first product of that kind.
+// timed once, before the first product of that kind, and what was chosen is kept in a file for the next run.
 #include "backend/cuda/blas.h"
 
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cstdlib>
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -12,11 +13,13 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "base/check.h"
+#include "base/kept_file.h"
 #include "tensor/device.h"
 
 namespace quern::cuda {
@@ -24,6 +27,7 @@ namespace {
 
 /// The library's functions.
 struct Functions {
+  decltype(&cublasLtGetVersion) version = nullptr;
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
@@ -46,8 +50,9 @@ bool find(void* library, const char* name, Function& function) {
 }
 
 bool find_all(void* library, Functions& f) {
-  return find(library, "cublasLtCreate", f.create) && find(library, "cublasLtDestroy", f.destroy) &&
-         find(library, "cublasLtMatmul", f.matmul) && find(library, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) &&
+  return find(library, "cublasLtGetVersion", f.version) && find(library, "cublasLtCreate", f.create) &&
+         find(library, "cublasLtDestroy", f.destroy) && find(library, "cublasLtMatmul", f.matmul) &&
+         find(library, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) &&
          find(library, "cublasLtMatmulAlgoCheck", f.check) &&
          find(library, "cublasLtMatmulDescCreate", f.desc_create) &&
          find(library, "cublasLtMatmulDescDestroy", f.desc_destroy) &&
@@ -97,6 +102,42 @@ int32_t rounded_up(int32_t tokens) {
   int32_t power = 1;
   while (power < tokens) power *= 2;
   return power / 4 * 3 >= tokens ? power / 4 * 3 : power;
+}
+
+/// The key of a choice that is kept.
+std::string name_of(const Shape& kind, int64_t workspace_bytes) {
+  const auto& [type, result, tokens, rows, cols, x_stride, y_stride, alignment] = kind;
+  return fmt::format("{}:{}:{}x{}x{}:{}:{}:{}:{}", dtype_name(type), dtype_name(result), tokens, rows, cols, x_stride,
+                     y_stride, alignment, workspace_bytes);
+}
+
+/// Algorithms are words of the library, good for the version that made them.
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  return fmt::format("{:x}", fmt::join(std::begin(algorithm.data), std::end(algorithm.data), "."));
+}
+
+std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
+  cublasLtMatmulAlgo_t algorithm{};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (uint64_t& word : algorithm.data) {
+    const auto [next, error] = std::from_chars(at, end, word, 16);
+    if (error != std::errc()) return std::nullopt;
+    at = next < end ? next + 1 : end;
+  }
+  return algorithm;
+}
+
+/// What a measured choice holds true for.
+std::string identity_of(const Functions& functions) {
+  int device = 0;
+  int driver = 0;
+  cudaDeviceProp properties{};
+  cudaGetDevice(&device);
+  cudaGetDeviceProperties(&properties, device);
+  cudaDriverGetVersion(&driver);
+  return fmt::format("{}, {} multiprocessors, driver {}, cuBLASLt {}", properties.name, properties.multiProcessorCount,
+                     driver, functions.version());
 }
 
 struct Chosen {
@@ -174,7 +215,8 @@ constexpr size_t most_shapes = 4096;  // then the list begins anew
 
 class CublasLt final : public Blas {
  public:
-  CublasLt(const Functions& functions, cublasLtHandle_t handle) : f_(functions), handle_(handle) {}
+  CublasLt(const Functions& functions, cublasLtHandle_t handle)
+      : f_(functions), handle_(handle), kept_(cache_folder(), "products", identity_of(functions)) {}
 
   ~CublasLt() override {
     forget();
@@ -208,8 +250,8 @@ class CublasLt final : public Blas {
     Chosen made = describe(p);
     if (!made.possible) return chosen_.emplace(shape, made).first->second;
     const Shape kind = shape_of(p, rounded_up(p.tokens), alignment);
-    if (const auto it = best_.find(kind); it != best_.end()) {
-      made.algorithm = it->second;
+    if (const auto known = known_algorithm(kind, queue.workspace_bytes)) {
+      made.algorithm = *known;
       cublasLtMatmulHeuristicResult_t result{};
       if (f_.check(handle_, made.desc, made.w, made.x, made.y, made.y, &made.algorithm, &result) ==
               CUBLAS_STATUS_SUCCESS &&
@@ -223,7 +265,15 @@ class CublasLt final : public Blas {
     if (!made.possible) throw DeviceLost{"cuBLASLt has no algorithm for a product"};
     made.algorithm = fastest(queue, p, made, operands, proposed);
     best_.insert_or_assign(kind, made.algorithm);
+    kept_.keep(name_of(kind, queue.workspace_bytes), text_of(made.algorithm));
     return chosen_.emplace(shape, made).first->second;
+  }
+
+  /// Of this run, or of an earlier one.
+  std::optional<cublasLtMatmulAlgo_t> known_algorithm(const Shape& kind, int64_t workspace_bytes) const {
+    if (const auto it = best_.find(kind); it != best_.end()) return it->second;
+    const std::string* const kept = kept_.find(name_of(kind, workspace_bytes));
+    return kept == nullptr ? std::nullopt : algorithm_of(*kept);
   }
 
   void destroy(const Chosen& chosen) {
@@ -322,6 +372,7 @@ class CublasLt final : public Blas {
   std::mutex mutex_;
   std::map<Shape, Chosen> chosen_;
   std::map<Shape, cublasLtMatmulAlgo_t> best_;
+  KeptFile kept_;
 };
 
 }  // namespace
