@@ -1,4 +1,5 @@
 // From rows of a format to panels (linear_panels.h).
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/linear_codes.h"
@@ -159,59 +160,69 @@ void pack(Format format, Lane to, Lane header, Stored from) {
   pack_scales(format, to, header, from);
 }
 
-/// Integer formats: every record of one row.
+/// Columns that are packed together: what has a header of its own, or a record.
+template <typename Format>
+constexpr int piece_columns = std::max<int>(Format::group, record_columns);
+
+/// Integer formats: the records of one row's group.
 template <typename Format>
   requires Panel<Format>::integers
-void pack_row(std::byte* panel, int half, int lane, const std::byte* data, const std::byte* scales, int32_t cols) {
+void pack_piece(std::byte* piece, int half, int lane, const std::byte* data, const std::byte* scales,
+                int32_t /*count*/) {
   using P = Panel<Format>;
   constexpr int records_in_group = Format::group / record_columns;
   static_assert(P::records_per_header == 1 || P::records_per_header == records_in_group);
-  for (int group = 0; group < cols / Format::group; ++group) {
-    std::byte* const header = panel + half * P::header_bytes;
-    panel += 2 * P::header_bytes;
-    for (int record = 0; record < records_in_group; ++record) {
-      pack(Format{}, Lane{panel + half * P::record_bytes, lane}, Lane{header, lane}, Stored{data, scales, record});
-      panel += 2 * P::record_bytes;
-    }
-    data += Format::data_bytes;
-    scales += Format::scale_bytes;
+  std::byte* const header = piece + half * P::header_bytes;
+  std::byte* record = piece + 2 * P::header_bytes + half * P::record_bytes;
+  for (int i = 0; i < records_in_group; ++i, record += 2 * P::record_bytes) {
+    pack(Format{}, Lane{record, lane}, Lane{header, lane}, Stored{data, scales, i});
   }
 }
 
-/// Float formats: element `lane` of every column.
+/// Float formats: element `lane` of `count` columns.
 template <typename Format>
   requires(!Panel<Format>::integers)
-void pack_row(std::byte* panel, int half, int lane, const std::byte* data, const std::byte* scales, int32_t cols) {
+void pack_piece(std::byte* piece, int half, int lane, const std::byte* data, const std::byte* scales, int32_t count) {
   using P = Panel<Format>;
   constexpr int bytes = Format::data_bytes / Format::group;
-  for (int32_t first = 0; first < cols; first += record_columns) {
-    if constexpr (P::header_bytes > 0) {
-      if (first % Format::group == 0) {
-        std::memcpy(panel + half * P::header_bytes + lane * Format::scale_bytes,
-                    scales + first / Format::group * Format::scale_bytes, Format::scale_bytes);
-        panel += 2 * P::header_bytes;
-      }
-    }
-    std::byte* const record = panel + half * P::record_bytes;
-    for (int k = 0; k < record_columns && first + k < cols; ++k) {
+  if constexpr (P::header_bytes > 0) {
+    std::memcpy(piece + half * P::header_bytes + lane * Format::scale_bytes, scales, Format::scale_bytes);
+  }
+  std::byte* record = piece + 2 * P::header_bytes + half * P::record_bytes;
+  for (int32_t first = 0; first < count; first += record_columns, record += 2 * P::record_bytes) {
+    for (int k = 0; k < std::min<int32_t>(record_columns, count - first); ++k) {
       std::memcpy(record + (k * lanes + lane) * bytes, data + int64_t{first + k} * bytes, bytes);
     }
-    panel += 2 * P::record_bytes;
+  }
+}
+
+/// One panel of `height` rows. All rows of some columns come before the next columns, so that what is written stays
+/// near.
+template <typename Format>
+void pack_panel(std::byte* panel, const Weight& rows, int32_t first, int height) {
+  using P = Panel<Format>;
+  constexpr int columns = piece_columns<Format>;
+  constexpr int64_t piece_bytes = 2 * (P::header_bytes + columns / record_columns * P::record_bytes);
+  constexpr int groups_in_piece = columns / Format::group;
+  const int64_t groups = rows.cols / Format::group;
+  for (int32_t begin = 0, piece = 0; begin < rows.cols; begin += columns, ++piece) {
+    for (int i = 0; i < height; ++i) {
+      const int64_t at = (first + i) * groups + int64_t{piece} * groups_in_piece;
+      pack_piece<Format>(panel + piece * piece_bytes, i / lanes, i % lanes, rows.data + at * Format::data_bytes,
+                         rows.scales + at * Format::scale_bytes, std::min(columns, rows.cols - begin));
+    }
   }
 }
 
 template <typename Format>
 void pack_rows(std::byte* packed, const Weight& rows, int32_t first_row) {
   const int64_t panel_bytes = panel_bytes_of<Panel<Format>>(rows.cols);
-  const int64_t groups = rows.cols / Format::group;
   std::byte* panel = packed + first_row / panel_height * panel_bytes;
   for (int32_t first = 0; first < rows.rows; first += panel_height, panel += panel_bytes) {
-    std::memset(panel, 0, static_cast<size_t>(panel_bytes));
-    for (int i = 0; i < panel_height && first + i < rows.rows; ++i) {
-      const int64_t at = (first + i) * groups;
-      pack_row<Format>(panel, i / lanes, i % lanes, rows.data + at * Format::data_bytes,
-                       rows.scales + at * Format::scale_bytes, rows.cols);
-    }
+    const int height = std::min(panel_height, rows.rows - first);
+    const bool whole = height == panel_height && rows.cols % piece_columns<Format> == 0;
+    if (!whole) std::memset(panel, 0, static_cast<size_t>(panel_bytes));
+    pack_panel<Format>(panel, rows, first, height);
   }
 }
 

@@ -33,6 +33,12 @@ inline uint64_t pack_nibbles(uint64_t bytes) {
   return (bytes | bytes >> 16) & 0xFFFFFFFFU;
 }
 
+/// Exchanges the bits under `mask` with those `distance` above.
+constexpr uint64_t exchange(uint64_t x, int distance, uint64_t mask) {
+  const uint64_t changed = (x ^ x >> distance) & mask;
+  return x ^ changed ^ changed << distance;
+}
+
 /// The low two bits of eight bytes, next to each other.
 inline uint64_t pack_pairs(uint64_t bytes) {
   bytes &= 0x0303030303030303U;
@@ -40,9 +46,6 @@ inline uint64_t pack_pairs(uint64_t bytes) {
   bytes = (bytes | bytes >> 12) & 0x000000FF000000FFU;
   return (bytes | bytes >> 24) & 0xFFFFU;
 }
-
-/// The lowest bits of eight bytes, next to each other.
-inline uint64_t pack_bits(uint64_t bytes) { return (bytes & 0x0101010101010101U) * 0x0102040810204080U >> 56; }
 
 /// `count` bytes of two nibbles (a multiple of 8): the low ones become the first half of the words, the high ones the
 /// second.
@@ -58,8 +61,13 @@ inline void split_nibbles(const std::byte* stored, int count, std::byte* low, st
 inline void split_pairs(const std::byte* stored, std::byte* pairs) {
   for (int half = 0; half < 2; ++half) {
     for (int i = 0; i < 4; ++i) {
-      const uint64_t bytes = load_u64(stored + 32 * half + 8 * i);
-      for (int run = 0; run < 4; ++run) put_u16(pairs + 32 * half + 8 * run + 2 * i, pack_pairs(bytes >> (2 * run)));
+      // Pair r of byte b goes to place 8 r + b: first inside four bytes, then between them.
+      uint64_t x = load_u64(stored + 32 * half + 8 * i);
+      x = exchange(x, 6, 0x00CC00CC00CC00CCU);
+      x = exchange(x, 12, 0x0000F0F00000F0F0U);
+      x = exchange(x, 16, 0x00000000FFFF0000U);
+      x = exchange(x, 8, 0x0000FF000000FF00U);
+      for (int run = 0; run < 4; ++run) put_u16(pairs + 32 * half + 8 * run + 2 * i, x >> (16 * run));
     }
   }
 }
@@ -67,8 +75,12 @@ inline void split_pairs(const std::byte* stored, std::byte* pairs) {
 /// 256 values of one bit: run k of 32 values in bit k of 32 bytes.
 inline void split_bits(const std::byte* stored, std::byte* bits) {
   for (int i = 0; i < 4; ++i) {
-    const uint64_t bytes = load_u64(stored + 8 * i);
-    for (int run = 0; run < 8; ++run) bits[4 * run + i] = static_cast<std::byte>(pack_bits(bytes >> run));
+    // Bit r of byte b goes to place 8 r + b.
+    uint64_t x = load_u64(stored + 8 * i);
+    x = exchange(x, 7, 0x00AA00AA00AA00AAU);
+    x = exchange(x, 14, 0x0000CCCC0000CCCCU);
+    x = exchange(x, 28, 0x00000000F0F0F0F0U);
+    for (int run = 0; run < 8; ++run) bits[4 * run + i] = static_cast<std::byte>(x >> (8 * run));
   }
 }
 

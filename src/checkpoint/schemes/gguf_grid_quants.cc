@@ -1,6 +1,5 @@
 // The types of GGUF files that name four or eight values together by their place in a grid, and their signs beside it.
 // Values get codes of their own: the number of the magnitude, then the sign (formats/iq.h).
-#include <bit>
 #include <cstring>
 
 #include "checkpoint/schemes/gguf_blocks.h"
@@ -18,7 +17,8 @@ std::byte odd(uint32_t value) { return static_cast<std::byte>(2 * value + 1); }
 /// Eight signs of which seven are stored: their number is even.
 std::byte signs_of(uint32_t seven) {
   seven &= 127U;
-  return static_cast<std::byte>(seven | (static_cast<uint32_t>(std::popcount(seven)) & 1U) << 7);
+  constexpr uint32_t odd_counts = 0x6996U;  // bit i: whether i has an odd number of bits
+  return static_cast<std::byte>(seven | (odd_counts >> ((seven ^ seven >> 4) & 15U) & 1U) << 7);
 }
 
 /// Codes of iq2 and iq1: the plane of pairs, then that of the last bits.
