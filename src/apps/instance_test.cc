@@ -17,10 +17,13 @@ class Record final : public EventSink {
  public:
   void deliver(TokenEvent event) override {
     tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
-    for (const TokenLogprobs& logprobs : event.logprobs) {
-      values.push_back(logprobs.chosen);
-      for (const auto& [token, value] : logprobs.top) values.push_back(value);
+    for (const auto* list : {&event.prompt_logprobs, &event.logprobs}) {
+      for (const TokenLogprobs& logprobs : *list) {
+        values.push_back(logprobs.chosen);
+        for (const auto& [token, value] : logprobs.top) values.push_back(value);
+      }
     }
+    cached_tokens = event.cached_tokens;
     if (!event.finish) return;
     error = event.error;
     ended.try_send(0);
@@ -28,6 +31,7 @@ class Record final : public EventSink {
 
   std::vector<int32_t> tokens;
   std::vector<float> values;
+  int cached_tokens = 0;
   std::string error;
   Channel<int> ended;
 };
@@ -74,7 +78,7 @@ Records run(const InstanceOptions& options, int count) {
 class Cpu : public ::testing::TestWithParam<const char*> {};
 
 /// Many sizes of steps, powers of two or not, and every row is somebody's sometime.
-TEST_P(Cpu, StreamsTogetherGiveTheBitsOfOneAtATime) {
+TEST_P(Cpu, C22StreamsTogetherGiveTheBitsOfOneAtATime) {
   InstanceOptions options = options_of(GetParam(), "auto", false);
   options.device = "cpu";
   const Records together = run(options, 21);
@@ -87,6 +91,119 @@ TEST_P(Cpu, StreamsTogetherGiveTheBitsOfOneAtATime) {
   }
 }
 
+InstanceOptions cpu_options(const std::string& golden, int64_t kv_bytes) {
+  InstanceOptions options = options_of(golden, "auto", false);
+  options.device = "cpu";
+  options.kv_cache_memory_bytes = kv_bytes;
+  options.max_model_len = "128";
+  return options;
+}
+
+/// A greedy request with all that is asked about its tokens, the prompt's included.
+Request scored(const Instance& instance, int length, int seed) {
+  Request request;
+  for (int t = 0; t < length; ++t) request.prompt.push_back((7 * seed + 11 * t) % instance.spec().vocab);
+  request.max_tokens = 36;
+  request.sampling.temperature = 0;
+  request.sampling.logprobs = 3;
+  request.sampling.prompt_logprobs = 3;
+  return request;
+}
+
+Records answers(Instance& instance, const std::vector<Request>& requests) {
+  static uint64_t last_id = 1000;
+  Records records;
+  for (Request request : requests) {
+    request.id = RequestId{++last_id};
+    records.push_back(std::make_shared<Record>());
+    request.sink = records.back();
+    EXPECT_EQ(instance.engine->submit(std::move(request)), SubmitResult::accepted);
+  }
+  for (const auto& record : records) record->ended.receive();
+  return records;
+}
+
+void expect_equal(const Records& actual, const Records& wanted) {
+  ASSERT_EQ(actual.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(actual[i]->error, "");
+    EXPECT_EQ(actual[i]->tokens, wanted[i]->tokens);
+    EXPECT_EQ(actual[i]->values, wanted[i]->values);
+  }
+}
+
+/// Cold, from the cache, from a part of a page, under another salt, together in a pool that is too small, and after
+/// the cache was emptied: always the bits of a model without a cache, at lengths around the edges of pages.
+TEST_P(Cpu, C14C15CachedPromptsGiveTheBitsOfComputedOnes) {
+  InstanceOptions without = cpu_options(GetParam(), int64_t{8} << 20);
+  without.prefix_caching = false;
+  const auto plain = make_instance(without);
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  std::vector<Request> requests;
+  for (const int length : {15, 16, 17, 33, 60, 90}) requests.push_back(scored(**plain, length, length));
+  requests.push_back(requests.back());
+  requests.back().prompt[70] = 1;  // parts from the one before inside a page
+  const Records wanted = answers(**plain, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(wanted[i]->values.size(), (requests[i].prompt.size() - 1 + wanted[i]->tokens.size()) * 4) << i;
+  }
+
+  // Twice the least that starts, so that they push each other out.
+  int64_t pages = 8;
+  while (!open_model(cpu_options(GetParam(), pages * (*plain)->memory.kv_page_bytes)).ok()) ++pages;
+  const auto small = make_instance(cpu_options(GetParam(), 2 * pages * (*plain)->memory.kv_page_bytes));
+  ASSERT_TRUE(small.ok()) << small.error().message;
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      expect_equal(answers(**small, {requests[i]}), {wanted[i]});
+      const Records again = answers(**small, {requests[i]});
+      expect_equal(again, {wanted[i]});
+      Request salted = requests[i];
+      salted.cache_salt = static_cast<uint64_t>(round) * 100 + i + 1;
+      const Records apart = answers(**small, {salted});
+      expect_equal(apart, {wanted[i]});
+      EXPECT_EQ(apart[0]->cached_tokens, 0);
+    }
+    expect_equal(answers(**small, requests), wanted);
+    if (round == 1) (*small)->engine->reset_prefix_cache();
+  }
+  EXPECT_GT((*small)->engine->stats().preemptions, 0);
+  Request unscored = requests[5];
+  unscored.sampling.prompt_logprobs = -1;
+  answers(**small, {unscored});
+  EXPECT_GT(answers(**small, {unscored})[0]->cached_tokens, 79);
+  EXPECT_EQ((*small)->engine->check_drained(), "");
+}
+
+/// Every row is taken by the largest request there can be, with all the numbers a client may ask for.
+TEST_P(Cpu, C17TheWorstRequestsTogetherFitIntoThePlan) {
+  InstanceOptions options = cpu_options(GetParam(), int64_t{32} << 20);
+  options.max_num_seqs = 6;
+  options.max_num_batched_tokens = 64;
+  const auto instance = make_instance(options);
+  ASSERT_TRUE(instance.ok()) << instance.error().message;
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    Request request = scored(**instance, i % 2 == 0 ? 127 : 64, i);
+    request.max_tokens = request.min_tokens = 128 - static_cast<int32_t>(request.prompt.size());
+    request.sampling.logprobs = request.sampling.prompt_logprobs = 20;
+    request.sampling.temperature = 1;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.sampling.presence_penalty = 1;
+    for (int32_t id = 0; id < 50; ++id) request.sampling.logit_bias.emplace_back(id, 1.0F);
+    requests.push_back(request);
+  }
+
+  const Records records = answers(**instance, requests);
+
+  for (size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i]->error, "");
+    EXPECT_EQ(records[i]->tokens.size() + requests[i].prompt.size(), 128U);
+  }
+  EXPECT_EQ((*instance)->engine->check_drained(), "");
+}
+
 class Gpu : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -95,7 +212,7 @@ class Gpu : public ::testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(Gpu, CapturedStepsGiveTheBitsOfEagerOnes) {
+TEST_P(Gpu, C10CapturedStepsGiveTheBitsOfEagerOnes) {
   for (const char* dtype : {"float32", "float16", "bfloat16"}) {
     SCOPED_TRACE(dtype);
     InstanceOptions eager = options_of(GetParam(), dtype, true);
@@ -112,7 +229,7 @@ TEST_P(Gpu, CapturedStepsGiveTheBitsOfEagerOnes) {
   }
 }
 
-TEST_P(Gpu, AStreamAloneGivesTheBitsOfOneAmongMany) {
+TEST_P(Gpu, C22AStreamAloneGivesTheBitsOfOneAmongMany) {
   InstanceOptions options = options_of(GetParam(), "bfloat16", false);
   options.batch_invariant = true;
   const Records many = run(options, 21);

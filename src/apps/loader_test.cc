@@ -151,7 +151,7 @@ TEST(Loader, PlansTheExactBytesAndReportsProgress) {
 }
 
 // S9
-TEST(Loader, AnyNumberOfThreadsPacksTheSameBytes) {
+TEST(Loader, S9AnyNumberOfThreadsPacksTheSameBytes) {
   const FakeCheckpoint checkpoint;
 
   EXPECT_EQ(packed(checkpoint, 1), packed(checkpoint, 3));

@@ -91,7 +91,7 @@ TEST_P(GgufVersions, ReadsTheTensorTable) {
 INSTANTIATE_TEST_SUITE_P(TwoAndThree, GgufVersions, ::testing::Values(2U, 3U));
 
 // S4
-TEST(Gguf, KeysOfAnotherTypeAreErrorsThatNameTheKey) {
+TEST(Gguf, S4KeysOfAnotherTypeAreErrorsThatNameTheKey) {
   const std::string bytes = all_types(3);
   const Gguf gguf = parse(bytes).value();
 
@@ -146,7 +146,7 @@ TEST(Gguf, EveryCutOfAFileIsRefused) {
 }
 
 // S1, S6
-TEST(Gguf, HeadersThatLie) {
+TEST(Gguf, S1HeadersThatLie) {
   EXPECT_THAT(refusal(""), HasSubstr("is not a GGUF file"));
   EXPECT_THAT(refusal("GGU"), HasSubstr("is not a GGUF file"));
   GgufWriter writer;

@@ -161,7 +161,7 @@ TEST(Engine, FailsEverythingWhenTheDeviceDies) {
   EXPECT_EQ(engine.submit(request_of(99, {1}, 1, sinks[0])), SubmitResult::stopping);
 }
 
-TEST(Engine, RefusesWhatDoesNotFitAndWhatIsTooMuch) {
+TEST(Engine, C18RefusesWhatDoesNotFitAndWhatIsTooMuch) {
   EngineOptions options = small_options();
   options.max_num_seqs = 1;
   options.max_queued_requests = 1;

@@ -240,6 +240,7 @@ class OracleDriver {
   void collect();
   bool act();
   void check();
+  std::string check_ledger();
   void judge();
 
   const OracleCase case_;
@@ -254,6 +255,7 @@ class OracleDriver {
   std::map<uint64_t, std::map<RowId, std::optional<TokenMask::Words>>> masks_;
   std::vector<Scheduler::MaskQuery> queries_;
   int calls_ = 0;
+  EngineStats last_;  // at the last check
   std::string wrong_;
 };
 
@@ -412,7 +414,25 @@ inline void OracleDriver::collect() {
 }
 
 inline void OracleDriver::check() {
-  if (wrong_.empty() && calls_++ % case_.check_every == 0) wrong_ = scheduler_.check();
+  if (!wrong_.empty() || calls_++ % case_.check_every != 0) return;
+  wrong_ = scheduler_.check();
+  if (wrong_.empty()) wrong_ = check_ledger();
+}
+
+/// C23: what was accepted and is not answered runs or waits, and no counter falls.
+inline std::string OracleDriver::check_ledger() {
+  const EngineStats now = scheduler_.stats();
+  bool fell = now.steps < last_.steps || now.prompt_tokens < last_.prompt_tokens ||
+              now.generation_tokens < last_.generation_tokens || now.requests_accepted < last_.requests_accepted ||
+              now.prefix_queries_tokens < last_.prefix_queries_tokens ||
+              now.prefix_hits_tokens < last_.prefix_hits_tokens || now.preemptions < last_.preemptions;
+  for (size_t reason = 0; reason < std::size(now.requests_finished); ++reason) {
+    fell = fell || now.requests_finished[reason] < last_.requests_finished[reason];
+  }
+  last_ = now;
+  if (fell) return "a counter fell";
+  const auto open = std::ranges::count_if(live_, [](const auto& live) { return !live.second.sink->finish; });
+  return open == now.running + now.waiting ? "" : "what runs and waits is not what has no answer";
 }
 
 /// Compares what is answered, and forgets it.

@@ -18,7 +18,8 @@ uint64_t first_seed() {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : 1;
 }
 
-TEST(OracleSoak, AnyScheduleGivesTheSameTextAndDrains) {
+/// 10,000 and more random requests with cancels, failures and deadlines; the pages are counted after every call.
+TEST(OracleSoak, C2C23AnyScheduleGivesTheSameTextAndDrains) {
   const int64_t wanted = soak_requests(12000);
   const bool soak = wanted > 100000;
   int64_t requests = 0;
@@ -57,6 +58,22 @@ TEST(OracleSoak, AnyScheduleGivesTheSameTextAndDrains) {
   EXPECT_GT(sum.preemptions, 0);
   EXPECT_GT(sum.prefix_hits_tokens, 0);
   EXPECT_GT(accepted_drafts, 0);
+}
+
+/// With logprobs, masks, stop tokens, failing rows and whatever else a request may have, drafts being right or wrong.
+TEST(OracleSoak, C16DraftsChangeNoText) {
+  int64_t accepted = 0;
+  for (uint64_t seed = first_seed(); seed < first_seed() + 40; ++seed) {
+    std::mt19937_64 random(seed);
+    OracleCase c = OracleCase::random(random, 60);
+    c.options.max_drafts = 1 + static_cast<int32_t>(seed % 4);
+    OracleDriver driver(c, seed);
+
+    ASSERT_EQ(driver.run(), "") << "seed " << seed;
+
+    accepted += driver.device().accepted_drafts();
+  }
+  EXPECT_GT(accepted, 1000);
 }
 
 }  // namespace

@@ -186,8 +186,11 @@ void Scheduler::provide(uint64_t step, RowId row, std::optional<TokenMask::Words
 
 EngineStats Scheduler::stats() const {
   EngineStats stats = stats_;
-  stats.running = static_cast<int32_t>(running_.size());
   stats.waiting = static_cast<int32_t>(waiting_.size());
+  // All others; a sequence that is preempted while steps are in flight stands in neither list.
+  int64_t running = stats.requests_accepted - stats.waiting;
+  for (const int64_t finished : stats.requests_finished) running -= finished;
+  stats.running = static_cast<int32_t>(running);
   stats.pages_free = kv_.pool.free();
   stats.pages_cached = kv_.tree.cached();
   return stats;

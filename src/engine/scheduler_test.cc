@@ -1,9 +1,11 @@
 // Single behaviours of the scheduler. That any mix of them gives the right text is the oracle test's business.
 #include "engine/scheduler.h"
 
+#include <deque>
 #include <gtest/gtest.h>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include "engine/oracle_driver.h"
@@ -362,6 +364,116 @@ TEST(Scheduler, DoesNotStopBeforeMinTokens) {
 
   EXPECT_EQ(sink.tokens.size(), 7U);
   EXPECT_EQ(sink.finish, FinishReason::stop);
+}
+
+/// The texts that requests get when nobody is beside them and nothing happens.
+std::vector<std::vector<int32_t>> undisturbed(const EngineOptions& options, const std::vector<Request>& requests) {
+  std::vector<std::vector<int32_t>> texts;
+  for (const Request& request : requests) {
+    Rig alone(options);
+    OracleSink& sink = alone.add(alone.request(request.prompt, request.max_tokens));
+    alone.drain();
+    texts.push_back(sink.tokens);
+  }
+  return texts;
+}
+
+/// Before it is known, queued, in its prompt, decoding, at its last token, preempted, ended: and each time twice.
+TEST(Scheduler, C3ACancelIsValidInEveryState) {
+  const EngineOptions options = options_of(9, 3, 24);
+  Rig sample(options);
+  const std::vector<Request> requests = {sample.request(counted(40), 30), sample.request(counted(40, 30), 30),
+                                         sample.request(counted(40, 60), 30)};
+  const auto texts = undisturbed(options, requests);
+  int cut = 0;
+  int preempted = 0;
+  for (int moment = 0; moment < 150; ++moment) {
+    SCOPED_TRACE(moment);
+    Rig rig(options);
+    std::vector<OracleSink*> sinks;
+    std::deque<StepPlan> in_flight;
+    rig.scheduler.cancel(RequestId{2});
+    for (const Request& request : requests) sinks.push_back(&rig.add(rig.request(request.prompt, request.max_tokens)));
+    for (int i = 0; !rig.scheduler.idle(); ++i) {
+      ASSERT_LT(i, 1000);
+      if (i == moment) rig.scheduler.cancel(RequestId{2});
+      if (i == moment + 1) rig.scheduler.cancel(RequestId{2});
+      StepPlan plan = in_flight.size() < 2 ? rig.plan() : StepPlan{};
+      if (!plan.slices.empty()) {
+        in_flight.push_back(std::move(plan));
+      } else if (!in_flight.empty()) {
+        rig.complete(in_flight.front());
+        in_flight.pop_front();
+      }
+    }
+    rig.scheduler.cancel(RequestId{2});
+
+    EXPECT_EQ(sinks[0]->tokens, texts[0]);
+    EXPECT_EQ(sinks[2]->tokens, texts[2]);
+    EXPECT_TRUE(std::equal(sinks[1]->tokens.begin(), sinks[1]->tokens.end(), texts[1].begin()));
+    EXPECT_EQ(sinks[1]->wrong, "");
+    EXPECT_EQ(rig.scheduler.check(), "");
+    EXPECT_EQ(rig.used_pages(), 0);
+    cut += *sinks[1]->finish == FinishReason::cancelled ? 1 : 0;
+    preempted += rig.scheduler.stats().preemptions > 0 ? 1 : 0;
+  }
+  EXPECT_GT(cut, 50);
+  EXPECT_LT(cut, 150);
+  EXPECT_GT(preempted, 50);
+}
+
+/// Whatever the pool holds: together requests take no more steps than one after another, since the oldest goes on in
+/// every step, so nobody starves and no two take pages from each other for ever.
+TEST(Scheduler, C4RequestsThatFightForPagesAllEnd) {
+  int64_t preemptions = 0;
+  for (int pages = 2; pages <= 64; pages += pages < 8 ? 1 : 7) {
+    for (uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE(testing::Message() << pages << " pages, seed " << seed);
+      const EngineOptions options = options_of(pages, 8, 16);
+      std::mt19937_64 random(seed);
+      Rig together(options);
+      const int most = together.scheduler.max_sequence_tokens();
+      std::vector<Request> requests;
+      for (int i = 0; i < 12; ++i) {
+        const int prompt = 1 + static_cast<int>(random() % static_cast<uint64_t>(most - 1));
+        requests.push_back(together.request(counted(prompt, i * 7), most - prompt));
+      }
+      int64_t alone_steps = 0;
+      std::vector<std::vector<int32_t>> texts;
+      for (const Request& request : requests) {
+        Rig alone(options);
+        OracleSink& sink = alone.add(alone.request(request.prompt, request.max_tokens));
+        alone.drain();
+        texts.push_back(sink.tokens);
+        alone_steps += alone.scheduler.stats().steps;
+      }
+
+      std::vector<OracleSink*> sinks;
+      for (Request& request : requests) sinks.push_back(&together.add(std::move(request)));
+      together.drain();
+
+      for (size_t i = 0; i < sinks.size(); ++i) EXPECT_EQ(sinks[i]->tokens, texts[i]) << i;
+      EXPECT_LE(together.scheduler.stats().steps, alone_steps);
+      preemptions += together.scheduler.stats().preemptions;
+    }
+  }
+  EXPECT_GT(preemptions, 100);
+}
+
+/// What fits ends, what does not is known before it waits.
+TEST(Scheduler, C5EveryLengthEndsOrIsRefused) {
+  for (int pages = 1; pages <= 5; ++pages) {
+    Rig rig(options_of(pages, 2, 16));
+    const int most = rig.scheduler.max_sequence_tokens();
+    EXPECT_EQ(most, pages * 16);
+    for (int length = 1; length <= most + 2; ++length) {
+      EXPECT_EQ(rig.scheduler.fits(rig.request(counted(length), 3)), length < most) << length;
+      if (length >= most) continue;
+      OracleSink& sink = rig.add(counted(length), 3);
+      rig.drain();
+      EXPECT_EQ(sink.tokens.size(), static_cast<size_t>(std::min(3, most - length)));
+    }
+  }
 }
 
 TEST(Scheduler, KnowsWhatCanNeverFit) {

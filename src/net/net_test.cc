@@ -1,21 +1,17 @@
 // The HTTP server and client together, over the loopback interface.
-#include <arpa/inet.h>
 #include <atomic>
 #include <fmt/format.h>
 #include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <set>
-#include <sys/socket.h>
 #include <thread>
-#include <unistd.h>
 
 #include "base/channel.h"
 #include "net/http_client.h"
 #include "net/http_server.h"
 #include "net/sse.h"
+#include "net/testing.h"
 
 namespace quern {
 namespace {
@@ -26,57 +22,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 using namespace std::chrono_literals;
-
-/// A plain socket: sends what no well-behaved client would.
-class RawClient {
- public:
-  explicit RawClient(int port, int receive_bytes = 0) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    if (receive_bytes > 0) setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    EXPECT_EQ(connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  }
-  ~RawClient() { close(); }
-  RawClient(const RawClient&) = delete;
-  RawClient& operator=(const RawClient&) = delete;
-
-  void send(std::string_view text) {
-    EXPECT_EQ(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
-  }
-  /// Reads until the text holds `end`, or the server closes, or five seconds have passed.
-  std::string read_until(std::string_view end) {
-    while (text_.find(end) == std::string::npos && fill()) {
-    }
-    const size_t at = text_.find(end);
-    const size_t length = at == std::string::npos ? text_.size() : at + end.size();
-    std::string out = text_.substr(0, length);
-    text_.erase(0, length);
-    return out;
-  }
-  std::string read_all() {
-    while (fill()) {
-    }
-    return std::exchange(text_, {});
-  }
-  void close() {
-    if (socket_ >= 0) ::close(std::exchange(socket_, -1));
-  }
-
- private:
-  bool fill() {
-    pollfd wait{socket_, POLLIN, 0};
-    if (poll(&wait, 1, 5000) != 1) return false;
-    char buffer[4096];
-    const ssize_t size = recv(socket_, buffer, sizeof buffer, 0);
-    if (size > 0) text_.append(buffer, static_cast<size_t>(size));
-    return size > 0;
-  }
-
-  int socket_;
-  std::string text_;
-};
 
 /// Answers with the request's body, or what the path asks for.
 void echo(HttpRequest request, const std::shared_ptr<Responder>& responder) {
@@ -414,6 +359,29 @@ TEST(HttpServer, SpreadsConnectionsOverItsLoops) {
   }
 
   EXPECT_EQ(seen.size(), 3U);
+}
+
+/// Nobody looks for a free port and binds it later.
+TEST(HttpServer, C25ManyServersStartAtOnceEachOnAPortOfItsOwn) {
+  for (int round = 0; round < 25; ++round) {
+    std::vector<std::future<std::unique_ptr<HttpServer>>> starting;
+    for (int i = 0; i < 32; ++i) {
+      starting.push_back(std::async(std::launch::async, [] { return serve({}); }));
+    }
+    std::vector<std::unique_ptr<HttpServer>> servers;
+    std::set<int> ports;
+    for (auto& one : starting) {
+      servers.push_back(one.get());
+      ports.insert(servers.back()->port());
+    }
+
+    EXPECT_EQ(ports.size(), 32U);
+    for (const int port : {*ports.begin(), *ports.rbegin()}) {
+      RawClient client(port);
+      client.send(get("/own"));
+      EXPECT_THAT(client.read_until("/own"), HasSubstr("200 OK"));
+    }
+  }
 }
 
 TEST(HttpServer, SaysThatThePortIsInUse) {

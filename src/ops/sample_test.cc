@@ -258,7 +258,7 @@ TEST(Sample, SaysWhenNothingIsAllowed) {
   }
 }
 
-TEST(Sample, SaysWhichRowsAreNotFiniteAndGoesOnWithTheOthers) {
+TEST(Sample, C9SaysWhichRowsAreNotFiniteAndGoesOnWithTheOthers) {
   at_every_isa([] {
     for (const float poison : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
       for (const int32_t place : {0, 511, 600, 1028}) {

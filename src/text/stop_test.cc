@@ -63,7 +63,7 @@ TEST(StopMatcher, SaysNothingMoreAfterAStop) {
   EXPECT_EQ(matcher.finish(), "");
 }
 
-TEST(StopMatcher, StaysLinearOnLongAnswers) {
+TEST(StopMatcher, C13StaysLinearOnLongAnswers) {
   StopMatcher matcher({std::string(50, 'a') + "b", "\n\n"}, false);
   size_t shown = 0;
 

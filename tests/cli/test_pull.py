@@ -146,7 +146,7 @@ def test_pickled_weights_are_refused(hub, machine):
     assert "can run code" in machine.refusal("org/old")
 
 
-def test_the_token_goes_to_the_hub_and_not_to_its_storage(hub, machine):
+def test_s35_the_token_goes_to_the_hub_and_not_to_its_storage(hub, machine):
     hub.repositories["org/tiny"], hub.gated = gguf_repository(), {"org/tiny"}
     assert "set HF_TOKEN" in machine.refusal("org/tiny")
     assert "accept its terms" in machine.refusal("org/tiny", HF_TOKEN="of-somebody")
@@ -224,7 +224,7 @@ def test_wrong_content_is_thrown_away(hub, machine):
 
 @pytest.mark.parametrize("name", ["../../../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\..\\evil.gguf", "a//b",
                                   "a\nb.gguf", "", "." * 2])
-def test_S8_names_that_lead_elsewhere_are_refused(hub, machine, name):
+def test_s8_names_that_lead_elsewhere_are_refused(hub, machine, name):
     hub.repositories["org/tiny"] = gguf_repository()
     hub.repositories["org/tiny"].extra_names = [name]
     assert "nothing is pulled from there" in machine.refusal("org/tiny")

@@ -153,7 +153,7 @@ def test_s132_adapters_in_requests_are_refused_by_name(server):
         assert error["param"] == "lora_path"
 
 
-def test_s133_prefill_elsewhere_is_refused_by_name(server):
+def test_s133_c26_prefill_elsewhere_is_refused_by_name(server):
     error = error_of(server.post(COMPLETIONS, {"prompt": "A", "kv_transfer_params": {"do_remote_decode": True}}), 400, "unsupported_parameter")
     assert error["param"] == "kv_transfer_params"
     assert server.text("A")

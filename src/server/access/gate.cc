@@ -89,6 +89,9 @@ std::optional<HttpResponse> Gate::judge(const HttpRequest& head) const {
   if (head.method == "POST" && route->access == Access::keyed && !is_json_type(head.header("content-type"))) {
     return refusal(head, plain_error(415, "The body of a request must have the content type application/json."));
   }
+  if (const auto coding = head.header("content-encoding"); !coding.empty() && coding != "identity") {
+    return refusal(head, plain_error(415, "Bodies are taken as they are: send no Content-Encoding."));
+  }
   return std::nullopt;
 }
 

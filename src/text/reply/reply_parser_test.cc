@@ -350,7 +350,7 @@ std::string soup(std::mt19937& random, const Dialect& dialect) {
   return text;
 }
 
-TEST(ToolCalls, AnyTextReadsTheSameHoweverItIsCut) {
+TEST(ToolCalls, S17AnyTextReadsTheSameHoweverItIsCut) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);

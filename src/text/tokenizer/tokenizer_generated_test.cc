@@ -103,7 +103,7 @@ TEST_P(Generated, StreamsTheTextThatDecodeGives) {
 }
 
 // S14
-TEST_P(Generated, TakesAMegabyteOfOneCharacter) {
+TEST_P(Generated, C13TakesAMegabyteOfOneCharacter) {
   const auto tokenizer = load(GetParam());
   ASSERT_TRUE(tokenizer);
   for (const std::string& letter : {std::string("a"), std::string(" "), std::string("7"), std::string("\u0301"),

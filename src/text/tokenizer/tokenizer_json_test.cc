@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <ctime>
 #include <gtest/gtest.h>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "base/file.h"
@@ -148,7 +150,32 @@ TEST(JsonTokenizer, AddsNoSecondBos) {
   EXPECT_EQ(*tokenizer->encode_pieces({}, true), std::vector<int32_t>{bos});
 }
 
-TEST(JsonTokenizer, GivesEveryThreadTheSameAnswer) {
+/// The processor time of a thousand tokens, in the middle one of some runs.
+double block_seconds(Detokenizer& detokenizer, std::span<const int32_t> ids, int blocks) {
+  std::vector<double> times;
+  for (int block = 0; block < blocks; ++block) {
+    const std::clock_t start = std::clock();
+    for (size_t i = 0; i < 1000; ++i) detokenizer.add(ids[i % ids.size()]);
+    times.push_back(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+  }
+  std::ranges::nth_element(times, times.begin() + blocks / 2);
+  return times[static_cast<size_t>(blocks) / 2];
+}
+
+TEST_P(Kinds, C13ALateTokenCostsWhatAnEarlyOneDoes) {
+  const auto tokenizer = load(GetParam());
+  ASSERT_TRUE(tokenizer);
+  const auto ids = encode(*tokenizer, "It rains in Gera\u00F1 \u4E16\u754C, and \U0001F600 falls on 1234 towns. ", {});
+  Detokenizer detokenizer(tokenizer, true);
+
+  const double early = block_seconds(detokenizer, ids, 9);
+  block_seconds(detokenizer, ids, 46);
+  const double late = block_seconds(detokenizer, ids, 9);
+
+  EXPECT_LT(late, 3 * early + 0.002);
+}
+
+TEST(JsonTokenizer, C20GivesEveryThreadTheSameAnswer) {
   const std::vector<std::shared_ptr<const Tokenizer>> tokenizers = {load("llama3"), load("gemma")};
   const auto cases = Json::parse(test_file("llama3.cases.json"));
   ASSERT_TRUE(cases.ok());
