@@ -4,11 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
+#include <optional>
 #include <string>
 
 #include "apps/bench_url.h"
 #include "apps/commands.h"
 #include "apps/instance.h"
+#include "apps/load/sweep.h"
 #include "apps/measure/machine_limits.h"
 #include "apps/measure/step_profile.h"
 #include "apps/measure/streams.h"
@@ -27,6 +29,7 @@ struct BenchOptions {
   std::string mixed;
   std::string limits;
   std::string profile;
+  SweepOptions sweep;
   int context = 16;
   int output_tokens = 64;
   int repeats = 3;
@@ -345,14 +348,33 @@ Status profile(BenchOptions& options, const MachineLimits& limits) {
   return {};
 }
 
+Status sweep_loads(Instance& instance, const BenchOptions& options, const Sweep& sweep) {
+  Streams streams(instance);
+  std::vector<SweepPoint> points;
+  if (!options.json) fmt::print("{}", sweep_head(sweep));
+  for (const int concurrency : sweep.concurrencies) {
+    const int requests = Sweep::requests_at(concurrency);
+    ASSIGN_OR_RETURN(LoadReport report, streams.load(concurrency, requests, options.context, options.output_tokens));
+    points.push_back({concurrency, std::move(report)});
+    fmt::print("{}", options.json ? point_json(sweep, points.back()).dump() + "\n" : point_line(sweep, points.back()));
+    std::fflush(stdout);
+  }
+  if (!options.json) fmt::print("{}", knee_line(sweep, points));
+  return {};
+}
+
 Status measure(BenchOptions& options) {
   if (options.hits.empty()) options.instance.prefix_caching = false;
   ASSIGN_OR_RETURN(const MachineLimits limits, limits_of(options));
   if (!options.profile.empty()) return profile(options, limits);
+  std::optional<Sweep> sweep;
+  if (!options.sweep.concurrencies.empty()) {
+    ASSIGN_OR_RETURN(sweep, Sweep::parse(options.sweep));
+  }
   const int64_t start = now_us();
   ASSIGN_OR_RETURN(const auto instance, make_instance(options.instance));
   print_limits(options, *instance, limits, seconds_since(start));
-  return measure_all(*instance, options, limits);
+  return sweep ? sweep_loads(*instance, options, *sweep) : measure_all(*instance, options, limits);
 }
 
 }  // namespace
@@ -379,6 +401,11 @@ int bench_command(std::span<char* const> arguments) {
             "instead the operations of steps: 256@1024,8x1024,256@1024+8x1024 are 256 rows behind 1,024 tokens, 8 "
             "prompts of 1,024 tokens, and both together",
             &options.profile);
+  flags.add("--sweep", "A,B,...", "instead tokens/s and waits with so many streams at once, and where it is best run",
+            &options.sweep.concurrencies);
+  flags.add("--goodput", "ttft:MS,tpot:MS", "of a sweep: what 99 of 100 streams must keep", &options.sweep.limits);
+  flags.add("--price-per-hour", "P", "of the machine: a sweep then says what a million tokens cost",
+            &options.sweep.price_per_hour);
   flags.add("--json", "one JSON object per figure", &options.json);
   add_instance_flags(flags, options.instance);
   const Status parsed = flags.parse(arguments);

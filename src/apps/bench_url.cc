@@ -19,6 +19,7 @@
 #include "apps/load/report.h"
 #include "apps/load/requests.h"
 #include "apps/load/run.h"
+#include "apps/load/sweep.h"
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/thread_pool.h"
@@ -58,6 +59,7 @@ struct LoadOptions {
   bool quiet = false;
   std::string directory = ".";
   std::string filename;
+  SweepOptions sweep;  // its limits are those of goodput
   std::string label;
   std::vector<std::string> metadata;
 };
@@ -81,6 +83,10 @@ void add_traffic_flags(Flags& flags, LoadOptions& options) {
   flags.add("--ramp-up-end-rps", "R", "rate of the last request", &options.arrivals.ramp_end);
   flags.add("--max-concurrency", "N", "requests that run at once; with rate inf a closed loop",
             &options.max_concurrency);
+  flags.add("--sweep", "A,B,...", "instead runs with so many requests at once each, and where it is best run",
+            &options.sweep.concurrencies);
+  flags.add("--price-per-hour", "P", "of the machine: a sweep then says what a million tokens cost",
+            &options.sweep.price_per_hour);
   flags.add("--seed", "N", "of prompts and arrivals [0]", &options.seed);
   flags.alias("--input-len", "--random-input-len");
   flags.alias("--random-output-len", "--output-len");
@@ -436,8 +442,39 @@ class Measurement {
   LoadRun run_;
 };
 
+/// At each concurrency other prompts, so that the server has seen none of them.
+Result<int> sweep_server(LoadOptions& options) {
+  options.sweep.limits = options.goodput;
+  ASSIGN_OR_RETURN(const Sweep sweep, Sweep::parse(options.sweep));
+  if (options.save || options.detailed)
+    return Error{"--save-result writes one run; a sweep prints its points with --json"};
+  ASSIGN_OR_RETURN(LoadTarget target, make_target(options));
+  if (target.chat()) options.prompts.words = true;
+  int count = 1;
+  for (const int concurrency : sweep.concurrencies) count += Sweep::requests_at(concurrency);
+  ASSIGN_OR_RETURN(const auto prompts, make_prompts(options.prompts, count, static_cast<uint64_t>(options.seed)));
+  auto left = std::span<const LoadPrompt>(prompts);
+  TRY(wait_until_ready(options, target, left.back()));
+  if (!options.json) fmt::print("{}", sweep_head(sweep));
+  std::vector<SweepPoint> points;
+  for (const int concurrency : sweep.concurrencies) {
+    const auto some = left.first(static_cast<size_t>(Sweep::requests_at(concurrency)));
+    left = left.subspan(some.size());
+    LoadRun run(target, some, concurrency);
+    run.run(std::vector<double>(some.size(), 0.0));
+    LoadFacts facts;
+    facts.seconds = run.seconds();
+    points.push_back({concurrency, make_report(std::move(facts), run.outcomes())});
+    fmt::print("{}", options.json ? point_json(sweep, points.back()).dump() + "\n" : point_line(sweep, points.back()));
+    std::fflush(stdout);
+  }
+  if (!options.json) fmt::print("{}", knee_line(sweep, points));
+  return std::ranges::any_of(points, [](const SweepPoint& point) { return point.report.completed > 0; }) ? 0 : 1;
+}
+
 Result<int> load_server(LoadOptions& options) {
   TRY(check(options));
+  if (!options.sweep.concurrencies.empty()) return sweep_server(options);
   ASSIGN_OR_RETURN(LoadTarget target, make_target(options));
   ASSIGN_OR_RETURN(LoadFacts facts, known_facts(options, target));
   if (target.chat()) options.prompts.words = true;

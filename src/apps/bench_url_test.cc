@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <set>
+#include <sstream>
 
 #include "apps/load/report.h"
 #include "apps/load/requests.h"
@@ -365,6 +366,34 @@ TEST_F(BenchUrl, PrintsJsonOfAChat) {
   });
 }
 
+TEST_F(BenchUrl, SweepsOverConcurrencies) {
+  EXPECT_EQ(bench({"--sweep", "3,1", "--output-len", "2", "--model", "m", "--goodput", "ttft:60000", "--price-per-hour",
+                   "3.6", "--json"}),
+            0);
+  std::vector<Json> points;
+  std::istringstream lines(out_);
+  for (std::string line; std::getline(lines, line);) points.push_back(*Json::parse(line));
+  ASSERT_THAT(points, SizeIs(2));
+  EXPECT_EQ(points[0].integer("concurrency"), 1);
+  EXPECT_EQ(points[0].integer("completed"), 8);
+  EXPECT_EQ(points[1].integer("completed"), 12);
+  EXPECT_GT(*points[1].number("price_per_million_output_tokens"), *points[1].number("price_per_million_tokens"));
+  seen_.with([](const auto& seen) {
+    std::set<std::string> bodies;
+    int posts = 0;
+    for (const HttpRequest& request : seen) {
+      if (request.method != "POST") continue;
+      ++posts;
+      bodies.insert(request.body);
+    }
+    EXPECT_EQ(posts, 1 + 8 + 12);  // a check and the measured ones, all different
+    EXPECT_THAT(bodies, SizeIs(21));
+  });
+
+  EXPECT_EQ(bench({"--sweep", "1,2", "--output-len", "2", "--model", "m"}), 0);
+  EXPECT_THAT(out_, HasSubstr("nine tenths of the most tokens: concurrency "));
+}
+
 TEST_F(BenchUrl, RefusesWrongFlags) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
       {{"--request-rate", "0"}, "--request-rate must be above 0"},
@@ -375,6 +404,9 @@ TEST_F(BenchUrl, RefusesWrongFlags) {
       {{"--header", "x"}, "--header x"},
       {{"--percentile-metrics", "abc"}, "abc"},
       {{"--top-p", "much"}, "top_p"},
+      {{"--sweep", "0"}, "--sweep 0"},
+      {{"--sweep", "1", "--save-result"}, "--save-result"},
+      {{"--sweep", "1", "--price-per-hour", "-1"}, "--price-per-hour"},
       {{"--num-prompt", "3"}, "did you mean --num-prompts?"},
   };
   for (const auto& [words, message] : cases) {

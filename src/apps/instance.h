@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,7 @@ struct InstanceOptions {
   int64_t kv_cache_memory_bytes = 0;  // 0: chosen from what is free
   int64_t memory_bytes = 0;           // for this model beside others, when nobody says how large its KV cache is
   int max_num_seqs = -1;              // -1: 64 on the CPU, 256 on a GPU
-  int max_num_batched_tokens = -1;    // -1: 512 on the CPU, 8192 on a GPU
+  int max_num_batched_tokens = -1;    // -1: 512 on the CPU, 8448 on a GPU
   int chunked_prefill_size = -1;      // -1: 512 on a GPU, no limit on the CPU
   int max_queued_requests = 1024;
   int threads = 0;
@@ -50,9 +51,10 @@ struct InstanceOptions {
   bool enforce_eager = false;
   bool reserve_max_len = false;  // benchmark only
   bool quiet = false;
-  Trace* trace = nullptr;  // watches every kernel
-  int scored_tokens = 64;  // of prompts, whose logits are there at the same time
-  SeeLogits see_logits;    // is shown the logits of scored prompt tokens
+  Trace* trace = nullptr;                                  // watches every kernel
+  std::function<void(const std::string& reason)> on_dead;  // the device died and every request has been answered
+  int scored_tokens = 64;                                  // of prompts, whose logits are there at the same time
+  SeeLogits see_logits;                                    // is shown the logits of scored prompt tokens
 };
 void add_instance_flags(Flags& flags, InstanceOptions& options);
 /// For commands that serve other models than those that make text.

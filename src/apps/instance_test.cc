@@ -2,6 +2,8 @@
 // whatever was padded, and the CPU's text.
 #include "apps/instance.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
@@ -76,6 +78,7 @@ Records run(const InstanceOptions& options, int count) {
 }
 
 class Cpu : public ::testing::TestWithParam<const char*> {};
+class Place : public ::testing::TestWithParam<const char*> {};
 
 /// Many sizes of steps, powers of two or not, and every row is somebody's sometime.
 TEST_P(Cpu, C22StreamsTogetherGiveTheBitsOfOneAtATime) {
@@ -203,6 +206,84 @@ TEST_P(Cpu, C17TheWorstRequestsTogetherFitIntoThePlan) {
   }
   EXPECT_EQ((*instance)->engine->check_drained(), "");
 }
+
+/// Set while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(Instance, TellsEveryStreamOnceThatItsDeviceDied) {
+  const Variable fails("QUERN_DEVICE_FAILS_AFTER", "7");
+  InstanceOptions options = options_of("llama", "auto", false);
+  options.device = "cpu";
+  options.max_num_seqs = 4;  // some wait when it happens
+  Channel<std::string> reasons;
+  options.on_dead = [&](const std::string& reason) { reasons.try_send(std::string(reason)); };
+  const auto instance = make_instance(options);
+  ASSERT_TRUE(instance.ok()) << instance.error().message;
+  std::vector<std::shared_ptr<Record>> records;
+  for (uint64_t i = 1; i <= 9; ++i) {
+    Request request;
+    request.id = RequestId{i};
+    request.prompt = {1, 2, static_cast<int32_t>(i)};
+    request.max_tokens = 100;
+    request.sink = records.emplace_back(std::make_shared<Record>());
+    ASSERT_EQ((*instance)->engine->submit(std::move(request)), SubmitResult::accepted);
+  }
+
+  EXPECT_EQ(reasons.receive(), "the device was told to fail");
+
+  for (const auto& record : records) {
+    record->ended.receive();
+    EXPECT_EQ(record->error, "the device was told to fail");
+    EXPECT_LE(record->tokens.size(), 7U);
+  }
+  EXPECT_EQ((*instance)->engine->check_drained(), "");
+  EXPECT_EQ(reasons.size(), 0U);
+  for (const auto& record : records) EXPECT_EQ(record->ended.size(), 0U);
+}
+
+/// Every row and every page is somebody's, an odd number of sequences waits, and some are taken back and begin again.
+TEST_P(Place, FillsEveryRowAndPage) {
+  InstanceOptions options = options_of("llama", "auto", false);
+  options.device = GetParam();
+  const auto device = make_device(options.device == "cpu" ? DeviceKind::cpu : DeviceKind::cuda, {});
+  if (!device.ok()) GTEST_SKIP() << device.error().message;
+  options.max_num_seqs = 13;
+  options.max_num_batched_tokens = 64;
+  options.kv_cache_memory_bytes = int64_t{320} << 10;
+  const auto instance = make_instance(options);
+  ASSERT_TRUE(instance.ok()) << instance.error().message;
+  const int longest = (*instance)->engine->max_sequence_tokens();
+  const int tokens = longest - 20;
+  ASSERT_LT((*instance)->memory.kv_tokens, options.max_num_seqs * tokens / 2);
+  std::vector<std::shared_ptr<Record>> records;
+  for (int i = 0; i < 29; ++i) {
+    Request request;
+    request.id = RequestId{static_cast<uint64_t>(i + 1)};
+    request.prompt.assign(static_cast<size_t>(1 + i * tokens / 40), 3 + i);
+    request.max_tokens = tokens - i * tokens / 40;
+    request.min_tokens = request.max_tokens;
+    request.sink = records.emplace_back(std::make_shared<Record>());
+    ASSERT_EQ((*instance)->engine->submit(std::move(request)), SubmitResult::accepted);
+  }
+  for (size_t i = 0; i < records.size(); ++i) {
+    records[i]->ended.receive();
+    EXPECT_EQ(records[i]->error, "") << i;
+    EXPECT_EQ(static_cast<int>(records[i]->tokens.size()), tokens - static_cast<int>(i) * tokens / 40) << i;
+  }
+  EXPECT_GT((*instance)->engine->stats().preemptions, 0);
+  EXPECT_EQ((*instance)->engine->check_drained(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Instance, Place, ::testing::Values("cpu", "cuda"));
 
 class Gpu : public ::testing::TestWithParam<const char*> {
  protected:

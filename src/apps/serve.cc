@@ -2,6 +2,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <fmt/format.h>
 #include <mutex>
@@ -18,7 +19,10 @@
 namespace quern {
 namespace {
 
-/// SIGTERM or Ctrl-C: the first one drains, the second one leaves at once. SIGHUP: files are read again.
+enum class Sign : uint8_t { stop, hangup, death };
+
+/// SIGTERM or Ctrl-C: the first one drains, the second one leaves at once. SIGHUP: files are read again. Death: a
+/// device does not work any more, and its requests have been answered.
 class Signs {
  public:
   void raise(int signal) {
@@ -30,18 +34,26 @@ class Signs {
     }
     raised_.notify_all();
   }
-  /// False when it was the sign to stop.
-  bool wait_for_hangup() {
+  void die() {
+    const std::lock_guard lock(mutex_);
+    dead_ = true;
+    raised_.notify_all();
+  }
+  Sign wait() {
     std::unique_lock lock(mutex_);
-    raised_.wait(lock, [&] { return stops_ > 0 || hangup_; });
-    return std::exchange(hangup_, false) && stops_ == 0;
+    raised_.wait(lock, [&] { return stops_ > 0 || dead_ || hangup_; });
+    if (dead_) return Sign::death;
+    if (stops_ > 0) return Sign::stop;
+    hangup_ = false;
+    return Sign::hangup;
   }
 
  private:
-  std::mutex mutex_;  // between the signal's thread and main
+  std::mutex mutex_;  // between the threads of signals and engines, and main
   std::condition_variable raised_;
   int stops_ = 0;
   bool hangup_ = false;
+  bool dead_ = false;
 };
 
 /// A file that is broken changes nothing.
@@ -87,8 +99,19 @@ void print_ready(const ServedModels& models, ServeOptions& options, int port) {
   std::fflush(stdout);
 }
 
+/// What has been answered reaches its clients; nothing else can be done.
+int end_after_death(Server& server) {
+  constexpr std::chrono::seconds patience{5};
+  server.drain(std::chrono::steady_clock::now() + patience);
+  return fail("the device does not work any more; every request has been answered, start the server again");
+}
+
 int serve(ServeOptions& options) {
   Signs signs;
+  options.models.instance.on_dead = [&](const std::string& reason) {
+    log_error("{}", reason);
+    signs.die();
+  };
   const Interrupt interrupt([&](int signal) { signs.raise(signal); }, !options.api_keys_file.empty());
   auto models = ServedModels::open(options.models, options.paths);
   if (!models.ok()) return fail(models.error().message);
@@ -97,7 +120,9 @@ int serve(ServeOptions& options) {
   const Status started = server.start();
   if (!started.ok()) return fail(started.error().message);
   print_ready(**models, options, server.port());
-  while (signs.wait_for_hangup()) read_keys_again(options, server);
+  Sign sign = signs.wait();
+  for (; sign == Sign::hangup; sign = signs.wait()) read_keys_again(options, server);
+  if (sign == Sign::death) return end_after_death(server);
   log_info("draining: running answers have {:.0f} s to finish", options.shutdown_timeout_s);
   const auto patience = std::chrono::milliseconds(static_cast<int64_t>(options.shutdown_timeout_s * 1e3));
   const bool all = server.drain(std::chrono::steady_clock::now() + patience);

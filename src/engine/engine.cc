@@ -136,7 +136,9 @@ std::optional<Message> Engine::Loop::next_message() {
 void Engine::Loop::take(Message message) {
   if (auto* result = std::get_if<StepResult>(&message)) {
     if (options_.on_result) options_.on_result(*result);
+    const std::string reason = scheduler_.dead() ? "" : result->device_error.value_or("");
     scheduler_.commit(std::move(*result), now_us());
+    if (!reason.empty() && options_.on_dead) options_.on_dead(reason);
   } else if (auto* arrival = std::get_if<Arrival>(&message)) {
     scheduler_.add(std::move(*arrival));
     if (scheduler_.dead()) scheduler_.end_all(FinishReason::error, "the device does not work any more", true);

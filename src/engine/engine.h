@@ -37,6 +37,8 @@ struct EngineOptions {
   std::function<void(const StepPlan&)> on_plan;
   std::function<void(const StepMasks&)> on_masks;
   std::function<void(const StepResult&)> on_result;
+  /// The device died and every request has been answered; told once, on the engine thread.
+  std::function<void(const std::string& reason)> on_dead;
 };
 
 /// Counters and gauges; one consistent copy.

@@ -34,6 +34,23 @@ class Stream final : public EventSink {
   Channel<int>& ended_;
 };
 
+LoadOutcome outcome_of(const Stream& stream, int64_t begin_us, int64_t start_us, int prompt) {
+  const auto seconds = [](int64_t us) { return static_cast<double>(us) * 1e-6; };
+  LoadOutcome outcome;
+  outcome.start_s = seconds(start_us - begin_us);
+  outcome.error = stream.error;
+  outcome.input_tokens = prompt;
+  outcome.counted_by_server = true;
+  const std::vector<int64_t>& times = stream.times_us;
+  outcome.output_tokens = static_cast<int>(times.size());
+  outcome.state = times.empty() || !stream.error.empty() ? LoadOutcome::State::failed : LoadOutcome::State::done;
+  if (times.empty()) return outcome;
+  outcome.ttft_s = outcome.first_text_s = seconds(times.front() - start_us);
+  outcome.latency_s = seconds(times.back() - start_us);
+  for (size_t i = 1; i < times.size(); ++i) outcome.itls_s.push_back(seconds(times[i] - times[i - 1]));
+  return outcome;
+}
+
 /// Time of one step in the span when every stream decodes.
 double step_seconds(const std::vector<std::shared_ptr<Stream>>& streams) {
   int64_t begin = 0;
@@ -98,6 +115,32 @@ Result<StreamTimes> Streams::run(int count, int prompt, int output) {
   }
   times.step_seconds = step_seconds(streams);
   return times;
+}
+
+Result<LoadReport> Streams::load(int concurrency, int count, int prompt, int output) {
+  std::vector<Request> requests;
+  for (int i = 0; i < count; ++i) requests.push_back(request_of(prompt, output));
+  Channel<int> ended;
+  std::vector<std::shared_ptr<Stream>> streams;
+  std::vector<int64_t> starts;
+  const auto submit_next = [&]() -> Status {
+    Request& request = requests[streams.size()];
+    request.sink = streams.emplace_back(std::make_shared<Stream>(ended));
+    starts.push_back(now_us());
+    if (instance_.engine->submit(std::move(request)) == SubmitResult::accepted) return {};
+    return Error{"the engine refused a request of the benchmark; fewer or shorter ones fit"};
+  };
+  const int64_t begin = now_us();
+  for (int i = 0; i < std::min(concurrency, count); ++i) TRY(submit_next());
+  for (int done = 0; done < count; ++done) {
+    ended.receive();
+    if (static_cast<int>(streams.size()) < count) TRY(submit_next());
+  }
+  LoadFacts facts;
+  facts.seconds = seconds_since(begin);
+  std::vector<LoadOutcome> outcomes;
+  for (size_t i = 0; i < streams.size(); ++i) outcomes.push_back(outcome_of(*streams[i], begin, starts[i], prompt));
+  return make_report(std::move(facts), outcomes);
 }
 
 Result<GapTimes> Streams::mixed(int count, int long_prompt, int seconds) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/instance.h"
+#include "apps/load/report.h"
 #include "base/result.h"
 
 namespace quern {
@@ -30,6 +31,8 @@ class Streams {
 
   /// `count` prompts of `prompt` random tokens each, `output` tokens from each, greedy.
   Result<StreamTimes> run(int count, int prompt, int output);
+  /// `count` such prompts, `concurrency` of them at once: when one ends the next begins.
+  Result<LoadReport> load(int concurrency, int count, int prompt, int output);
   /// Gaps between the tokens of `count` decoding streams while a prompt of `long_prompt` tokens comes every second.
   Result<GapTimes> mixed(int count, int long_prompt, int seconds);
   /// The seconds to the first token of a prompt of `prompt` tokens, all but the last of them cached.
