@@ -347,12 +347,11 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& path, con
   return invented_checkpoint(path, *id);
 }
 
-/// QUERN_DEVICE_FAILS_AFTER=N: it dies in step N, for tests of what happens then.
+/// QUERN_DEVICE_FAILS_AFTER=N: it dies after so many copies, marks and waits, for tests of what happens then.
 std::unique_ptr<Device> maybe_failing(std::unique_ptr<Device> device) {
-  const char* const steps = std::getenv("QUERN_DEVICE_FAILS_AFTER");
-  const auto count = parse_integer(steps == nullptr ? "" : steps);
-  if (!count.ok() || *count < 0 || *count > INT32_MAX) return device;
-  return failing_device(std::move(device), static_cast<int>(*count));
+  const char* const calls = std::getenv("QUERN_DEVICE_FAILS_AFTER");
+  const auto count = parse_integer(calls == nullptr ? "" : calls);
+  return count.ok() && *count > 0 ? failing_device(std::move(device), *count) : std::move(device);
 }
 
 Result<std::unique_ptr<Device>> open_any_device(const InstanceOptions& options) {

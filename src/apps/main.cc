@@ -8,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "base/flags.h"
+#include "tensor/device.h"
 
 namespace quern {
 namespace {
@@ -56,6 +57,8 @@ int dispatch(std::span<char* const> arguments) {
 int main(int count, char** words) {
   try {
     return quern::dispatch({words + 1, static_cast<size_t>(count > 0 ? count - 1 : 0)});
+  } catch (const quern::DeviceLost& lost) {
+    return quern::fail(lost.reason);
   } catch (const std::exception& error) {
     return quern::fail(error.what());
   }

@@ -168,15 +168,21 @@ class ModelExecutor final : public Executor {
   std::optional<StepPlan> next_plan() {
     if (!pending_) return plans_.receive();
     while (true) {
-      if (!lost_.empty() || sampler_.done()) return plans_.try_receive();
+      if (is_computed()) return plans_.try_receive();
       if (auto plan = plans_.receive_until(std::chrono::steady_clock::now() + poll)) return plan;
       if (plans_.closed()) return std::nullopt;
     }
   }
 
+  /// Whether the step in flight is; a device that died computes nothing more.
+  bool is_computed() {
+    const bool done = guard([&] { return sampler_.done(); });
+    return done || !lost_.empty();
+  }
+
   /// Guesses leave it open where a row goes on.
   bool can_go_ahead() {
-    if (!lost_.empty() || sampler_.done()) return false;
+    if (is_computed()) return false;
     return std::none_of(pending_->slices.begin(), pending_->slices.end(),
                         [](const Slice& slice) { return !slice.drafts.empty(); });
   }
