@@ -1,6 +1,6 @@
 // How fast attention is on a GPU: one token of many sequences against the memory's read bandwidth, and whole prompts
 // against the matrix units. Chains of launches in a captured graph, over more layers than the L2 cache holds.
-// Usage: cuda_attention_bench [invariant]
+// Usage: cuda_attention_bench [invariant] [f8] [decode] [prompts]
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/half.h"
 #include "ops/attention.h"
 #include "ops/copy_pages.h"
 #include "ops/read_all.h"
@@ -22,8 +23,8 @@ constexpr int32_t heads = 32;
 constexpr int32_t kv_heads = 8;
 constexpr int32_t head_dim = 128;
 constexpr int32_t page_tokens = 16;
-constexpr int64_t page_bytes = int64_t{2} * 2 * page_tokens * kv_heads * head_dim;
-constexpr int64_t pool_pages = int64_t{18} << 14;   // 18 GiB
+constexpr int64_t page_elements = int64_t{2} * page_tokens * kv_heads * head_dim;
+constexpr int64_t pool_pages = int64_t{18} << 14;   // 18 GiB of bf16
 constexpr int64_t cold_bytes = int64_t{512} << 20;  // enough that nothing is left in a cache
 constexpr int64_t queries_bytes = int64_t{128} << 20;
 constexpr int64_t scratch_bytes = int64_t{1} << 30;
@@ -35,9 +36,12 @@ double seconds_now() {
 /// The memory of all measurements.
 class Bench {
  public:
-  explicit Bench(Device& device)
+  /// `pages`: bf16 or f8
+  Bench(Device& device, Dtype pages)
       : device_(device),
-        pool_(device.allocate(pool_pages * page_bytes).value()),
+        pages_(pages),
+        page_bytes_(page_elements * dtype_bytes(pages)),
+        pool_(device.allocate(pool_pages * page_bytes_).value()),
         scratch_(device.allocate(scratch_bytes).value()) {
     fill();
     measure_bandwidth();
@@ -54,7 +58,7 @@ class Bench {
   void decode(int32_t batch, int32_t context) {
     const Step step = make_step(batch, context, 1);
     const double seconds = seconds_of(step);
-    const double rate = static_cast<double>(step.pages) * page_bytes / seconds / 1e12;
+    const double rate = static_cast<double>(step.pages * page_bytes_) / seconds / 1e12;
     fmt::print("  {:4} x {:5}  {:9.1f} us  {:5.2f} TB/s  {:3.0f} %\n", batch, context, seconds * 1e6, rate,
                100 * rate / read_bandwidth_);
   }
@@ -80,24 +84,22 @@ class Bench {
     return result;
   }
 
-  /// Random numbers in every page.
+  /// Random numbers in every page, and in the queries.
   void fill() {
     constexpr int64_t some = 1024;
     std::mt19937 generator(1);
     std::normal_distribution<float> normal;
-    std::vector<uint16_t> values(1 << 20);
-    for (uint16_t& value : values) {
-      const float x = normal(generator);
-      uint32_t bits = 0;
-      std::memcpy(&bits, &x, sizeof(bits));
-      value = static_cast<uint16_t>(bits >> 16);
+    std::vector<uint16_t> queries(1 << 20);
+    for (uint16_t& value : queries) value = f32_to_bf16(normal(generator));
+    std::vector<std::byte> values(queries.size() * 2);
+    std::memcpy(values.data(), queries.data(), values.size());
+    if (pages_ == Dtype::f8) {
+      for (std::byte& value : values) value = static_cast<std::byte>(f32_to_e4m3(normal(generator)));
     }
-    const auto block = static_cast<int64_t>(values.size() * sizeof(uint16_t));
-    for (int64_t at = 0; at < some * page_bytes; at += block) {
-      device_.upload(pool_ + at, reinterpret_cast<const std::byte*>(values.data()), block);
-    }
+    const auto block = static_cast<int64_t>(values.size());
+    for (int64_t at = 0; at < some * page_bytes_; at += block) device_.upload(pool_ + at, values.data(), block);
     for (int64_t at = 0; at < queries_bytes; at += block) {
-      device_.upload(scratch_ + at, reinterpret_cast<const std::byte*>(values.data()), block);
+      device_.upload(scratch_ + at, reinterpret_cast<const std::byte*>(queries.data()), block);
     }
     std::vector<int32_t> from(static_cast<size_t>(some));
     std::iota(from.begin(), from.end(), 0);
@@ -106,7 +108,7 @@ class Bench {
       std::iota(to.begin(), to.end(), static_cast<int32_t>(first));
       Arena arena(scratch_ + queries_bytes, scratch_bytes - queries_bytes);
       Exec exec{device_.queue(), arena};
-      copy_pages(exec, pool_, page_bytes, on_device(arena, from), on_device(arena, to));
+      copy_pages(exec, pool_, page_bytes_, on_device(arena, from), on_device(arena, to));
       device_.wait();
     }
   }
@@ -151,18 +153,19 @@ class Bench {
 
   /// Of one launch among many.
   double seconds_of(const Step& step) {
-    const auto layers = static_cast<int>(std::min(pool_pages / step.pages, 1 + cold_bytes / (step.pages * page_bytes)));
+    const auto layers =
+        static_cast<int>(std::min(pool_pages / step.pages, 1 + cold_bytes / (step.pages * page_bytes_)));
     const int launches = std::max(step.q.dims[0] > 4096 ? 4 : 32, layers);
     const auto work = [&](Queue queue) {
       for (int i = 0; i < launches; ++i) {
         PagedKv kv;
-        kv.pool = pool_ + (i % layers) * step.pages * page_bytes;
-        kv.page_bytes = page_bytes;
+        kv.pool = pool_ + (i % layers) * step.pages * page_bytes_;
+        kv.page_bytes = page_bytes_;
         kv.table = step.table;
         kv.page_tokens = page_tokens;
         kv.heads = kv_heads;
         kv.head_dim = head_dim;
-        kv.dtype = Dtype::bf16;
+        kv.dtype = pages_;
         Arena arena(scratch_ + step.scratch_used, scratch_bytes - step.scratch_used);
         Exec exec{queue, arena};
         exec.activations = Dtype::bf16;
@@ -187,21 +190,28 @@ class Bench {
   }
 
   Device& device_;
+  Dtype pages_;
+  int64_t page_bytes_;
   double read_bandwidth_ = 0;
   std::byte* pool_;
   std::byte* scratch_;
 };
 
-void run(Device& device) {
-  Bench bench(device);
-  fmt::print("{}, {:.2f} TB/s; {} heads, {} kv heads, dim {}, bf16\none token of sequences\n", device.description(),
-             bench.read_bandwidth(), heads, kv_heads, head_dim);
-  for (const int32_t batch : {1, 8, 64, 256}) {
-    for (const int32_t context : {512, 1024, 1536, 4096, 16384}) bench.decode(batch, context);
+void run(Device& device, Dtype pages, bool decode, bool prompts) {
+  Bench bench(device, pages);
+  fmt::print("{}, {:.2f} TB/s; {} heads, {} kv heads, dim {}, keys and values of {}\n", device.description(),
+             bench.read_bandwidth(), heads, kv_heads, head_dim, pages == Dtype::f8 ? "f8" : "bf16");
+  if (decode) {
+    fmt::print("one token of sequences\n");
+    for (const int32_t batch : {1, 8, 64, 256}) {
+      for (const int32_t context : {512, 1024, 1536, 4096, 16384}) bench.decode(batch, context);
+    }
   }
-  fmt::print("prompts\n");
-  for (const int32_t length : {512, 1024, 2048, 4096, 8192}) bench.prompt(1, length);
-  bench.prompt(8, 1024);
+  if (prompts) {
+    fmt::print("prompts\n");
+    for (const int32_t length : {512, 1024, 2048, 4096, 8192}) bench.prompt(1, length);
+    bench.prompt(8, 1024);
+  }
 }
 
 }  // namespace
@@ -209,12 +219,14 @@ void run(Device& device) {
 
 int main(int argc, char** argv) {
   using namespace quern;
-  const bool invariant = argc > 1 && std::string_view(argv[1]) == "invariant";
-  const auto made = make_device(DeviceKind::cuda, {.batch_invariant = invariant});
+  const std::vector<std::string_view> words(argv + 1, argv + argc);
+  const auto says = [&](std::string_view word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const auto made = make_device(DeviceKind::cuda, {.batch_invariant = says("invariant")});
   if (!made) {
     fmt::print(stderr, "{}\n", made.error().message);
     return 1;
   }
-  run(**made);
+  run(**made, says("f8") ? Dtype::f8 : Dtype::bf16, says("decode") || !says("prompts"),
+      says("prompts") || !says("decode"));
   return 0;
 }

@@ -23,6 +23,7 @@ struct Shape {
   bool causal = true;
   int32_t page_tokens = 16;
   bool sinks = false;
+  float sharpness = 1.0F;  // of the softmax: later keys exceed earlier ones by more
 };
 
 const Shape shapes[] = {
@@ -133,8 +134,8 @@ class Fixture {
     }
     for (const Matrix& k : k_) kept_k_.push_back(kept(k));
     for (const Matrix& v : v_) kept_v_.push_back(kept(v));
-    params_ = {shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.head_dim)), shape.softcap, shape.window,
-               shape.causal};
+    const float scale = shape.sharpness / std::sqrt(static_cast<float>(shape.head_dim));
+    params_ = {shape.heads, scale, shape.softcap, shape.window, shape.causal};
     for (int32_t head = 0; head < shape.heads && shape.sinks; ++head) {
       sinks_.push_back(0.6F * static_cast<float>(head) - 1.0F);
       params_.sinks = Tensor::dense(reinterpret_cast<std::byte*>(sinks_.data()), Dtype::f32, head + 1);
@@ -422,10 +423,13 @@ TEST_P(GpuAttentionSteps, RowsNeedNotBeAligned) {
   for (const int32_t token : {0, 50, 99}) fixture.expect_near_reference(0, token);
 }
 
-INSTANTIATE_TEST_SUITE_P(Long, GpuAttentionSteps,
-                         testing::Values(Shape{"Group4", 8, 2, 128},
-                                         Shape{"Window", 4, 1, 64, Dtype::f16, Dtype::f16, 1000}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Long, GpuAttentionSteps,
+    testing::Values(Shape{"Group4", 8, 2, 128}, Shape{"Window", 4, 1, 64, Dtype::f16, Dtype::f16, 1000},
+                    Shape{"Sharp", 8, 2, 128, Dtype::bf16, Dtype::bf16, 0, 0, true, 16, false, 8},
+                    Shape{"EightBits", 8, 2, 128, Dtype::bf16, Dtype::f8},
+                    Shape{"SharpEightBits", 4, 1, 64, Dtype::f16, Dtype::f8, 1000, 0, true, 32, false, 8}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace quern

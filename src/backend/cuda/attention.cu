@@ -49,9 +49,9 @@ int64_t slots_of(const Queue& queue, const Tensor& q, const PagedKv& kv, const S
   return std::min(max_split_slots, lanes * quanta * plan_warps);
 }
 
-/// Whether queries can be copied as they are.
-bool direct_queries(const Tensor& q, const PagedKv& kv) {
-  return q.dtype == multiplied(kv) && reinterpret_cast<uintptr_t>(q.data) % 16 == 0 && q.strides[0] % chunk_dims == 0;
+/// Whether queries can be copied in chunks.
+bool aligned_queries(const Tensor& q) {
+  return reinterpret_cast<uintptr_t>(q.data) % 16 == 0 && q.strides[0] % chunk_dims == 0;
 }
 
 /// Whether some segment may be a prompt.
@@ -59,10 +59,10 @@ bool has_prompts(const Tensor& q, const PagedKv& kv, const Segments& segments, i
   return q.dims[0] != segments.rows.dims[0] && q.dims[0] * (heads / kv.heads) > max_short_rows;
 }
 
-/// Whether warpgroup instructions do prompts of this kind, where queries are direct.
+/// Whether warpgroup instructions do prompts of this kind, where queries are aligned.
 bool on_warpgroups(const Queue& queue, const PagedKv& kv, const AttentionParams& params) {
   static const bool run = prompt_kernels_run();
-  return run && !queue.batch_invariant && !params.sinks && kv.dtype != Dtype::f8 &&
+  return run && !queue.batch_invariant && !params.sinks &&
          (kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256);
 }
 
@@ -77,13 +77,35 @@ void attention_scratch(Queue queue, Tensor q, const PagedKv& kv, const Segments&
   }
 }
 
+void launch_prompts(Queue queue, const SplitCall& split, Dtype pages) {
+  switch (pages) {
+    case Dtype::f8: return launch_prompts_f8(queue, split);
+    case Dtype::f16: return launch_prompts_f16(queue, split);
+    default: return launch_prompts_bf16(queue, split);
+  }
+}
+void launch_rows(Queue queue, const SplitCall& split, Dtype pages, int dims) {
+  switch (pages) {
+    case Dtype::f8: return launch_rows_f8(queue, split, dims);
+    case Dtype::f16: return launch_rows_f16(queue, split, dims);
+    default: return launch_rows_bf16(queue, split, dims);
+  }
+}
+void launch_split(Queue queue, const SplitCall& split, Dtype pages, int dims) {
+  switch (pages) {
+    case Dtype::f8: return launch_split_f8(queue, split, dims);
+    case Dtype::f16: return launch_split_f16(queue, split, dims);
+    default: return launch_split_bf16(queue, split, dims);
+  }
+}
+
 void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segments& segments,
                const AttentionParams& params, std::byte* scratch) {
   if (q.dims[0] == 0) return;
   if (!on_matrix_units(q, kv)) return plain_attention(queue, out, q, kv, segments, params);
   const int dims = rounded_dims(kv.head_dim);
-  const bool f16 = kv.dtype == Dtype::f16;
-  const bool direct = direct_queries(q, kv);
+  const bool aligned = aligned_queries(q);
+  const bool direct = aligned && q.dtype == multiplied(kv);
   const bool prompts = has_prompts(q, kv, segments, params.heads);
   const SplitCall split{.call = AttentionCall(out, q, kv, segments, params),
                         .partials = reinterpret_cast<float*>(scratch),
@@ -93,16 +115,13 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
                         .short_rows = prompts ? max_short_rows : std::numeric_limits<int>::max(),
                         .early = q.dims[0] == segments.rows.dims[0],
                         .direct_queries = direct};
-  if (prompts && direct && on_warpgroups(queue, kv, params)) {
-    f16 ? launch_prompts_f16(queue, split) : launch_prompts_bf16(queue, split);
-  } else if (prompts && kv.dtype == Dtype::f8) {
-    launch_rows_f8(queue, split, dims);
+  if (prompts && (direct || (kv.dtype == Dtype::f8 && aligned)) && on_warpgroups(queue, kv, params)) {
+    launch_prompts(queue, split, kv.dtype);
   } else if (prompts) {
-    f16 ? launch_rows_f16(queue, split, dims) : launch_rows_bf16(queue, split, dims);
+    launch_rows(queue, split, kv.dtype, dims);
   }
   if (prompts && segments.rows.dims[0] == 1) return;
-  if (kv.dtype == Dtype::f8) return launch_split_f8(queue, split, dims);
-  f16 ? launch_split_f16(queue, split, dims) : launch_split_bf16(queue, split, dims);
+  launch_split(queue, split, kv.dtype, dims);
 }
 
 const bool added = kernels::attention.add(DeviceKind::cuda, attention) &&

@@ -149,7 +149,8 @@ class RowsBlock {
       if (!real) continue;
       const unsigned to = stage + (part / unit_parts) * unit_bytes;
       if constexpr (Shape::f8) {
-        copy_part<dims>(to, from, part % unit_parts, pages.head_dim, passage.first - key, passage.end - key);
+        copy_part<dims, NarrowOrder::plain>(to, from, part % unit_parts, pages.head_dim, passage.first - key,
+                                            passage.end - key);
       } else {
         copy_part<T, dims>(to, from, part % unit_parts, pages.head_dim, passage.first - key, passage.end - key);
       }

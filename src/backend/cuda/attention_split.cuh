@@ -2,19 +2,22 @@
 // own, with units of 16 keys on their way into shared memory, and their sums are merged.
 #pragma once
 
-#include "backend/cuda/attention_plan.cuh"
+#include "backend/cuda/attention_load.cuh"
 #include "backend/cuda/attention_split.h"
+#include "backend/cuda/attention_tile_f8.cuh"
 
 namespace quern::cuda {
 
-/// How a head size is computed. With `is_f8` stages hold 8-bit floats, which become half floats in memory of their own.
+/// How a head size is computed. With `is_f8` stages hold 8-bit floats, which become half floats in registers; in the
+/// batch-invariant mode in memory of their own, so that prompts get the same bits (attention_rows.cuh).
 template <int head_dims, bool is_invariant, bool is_f8 = false>
 struct SplitShape {
   static constexpr bool f8 = is_f8;
   static constexpr int dims = head_dims;
   static constexpr bool invariant = is_invariant;
-  static constexpr int block = invariant && dims <= 128 ? 32 : 16;  // keys that a warp adds at once
-  static constexpr int stages = dims == 256 ? 2 : dims == 64 && !invariant ? 4 : 3;
+  static constexpr bool narrow = f8 && !invariant;
+  static constexpr int block = (invariant || f8) && dims <= 128 ? 32 : 16;  // keys that a warp adds at once
+  static constexpr int stages = dims == 256 ? (narrow ? 4 : 2) : dims == 64 && !invariant ? 4 : 3;
   static constexpr int residents = dims == 256 || (dims == 128 && invariant) ? 1 : dims == 64 && !invariant ? 3 : 2;
   /// Keys of a quantum: each warp takes every fourth block, or one split.
   static constexpr int quantum = plan_warps * (invariant ? split_keys : block);
@@ -22,7 +25,7 @@ struct SplitShape {
   static constexpr int merge_rows = 4;
   static constexpr int element_bytes = f8 ? 1 : 2;
   static constexpr int stage_bytes = 2 * block * dims * element_bytes;
-  static constexpr int work_bytes = f8 ? plan_warps * 2 * block * dims * 2 : 0;
+  static constexpr int work_bytes = f8 && invariant ? plan_warps * 2 * block * dims * 2 : 0;
   static constexpr int q_bytes = tile_rows * dims * 2;
   static constexpr int ring_bytes = plan_warps * stages * stage_bytes;
   static constexpr int merge_bytes = plan_warps * merge_rows * (dims + 2) * 4;
@@ -98,191 +101,6 @@ struct RowPart {
       *reinterpret_cast<uint2*>(static_cast<uint16_t*>(call.out) + at + column(part)) = packed;
     }
   }
-};
-
-/// The blocks of keys that a warp adds for a piece, and what its rows see.
-struct Walk {
-  RowSight rows[2];
-  int first = 0;  // keys that any row sees
-  int end = 0;
-  int base = 0;  // number of the warp's first block of keys
-  int stride = 1;
-  int count = 0;
-
-  template <typename Shape>
-  __device__ __forceinline__ void begin(const AttentionCall& call, const Piece& piece) {
-    const int lane = threadIdx.x % 32;
-    RowSight mine{1 << 30, 0};
-    if (lane < piece.rows()) {
-      const int position = call.spans.positions[piece.span.begin + (piece.first_row() + lane) / call.group];
-      if (position >= 0) mine = {call.sight.first_key(position), call.sight.end_key(position, piece.span.last)};
-    }
-    first = __reduce_min_sync(all_lanes, mine.first);
-    end = __reduce_max_sync(all_lanes, mine.end);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      rows[i].first = __shfl_sync(all_lanes, mine.first, lane / 4 + 8 * i);
-      rows[i].end = __shfl_sync(all_lanes, mine.end, lane / 4 + 8 * i);
-    }
-    const int warp = threadIdx.x / 32;
-    constexpr int blocks = Shape::quantum / Shape::block;
-    int low = (piece.span.first + piece.begin) * blocks;
-    int high = (piece.span.first + piece.end) * blocks;
-    if constexpr (Shape::invariant) {
-      low += warp * (blocks / plan_warps);
-      high = low + blocks / plan_warps;
-    }
-    low = max(low, first / Shape::block);
-    high = min(high, (end + Shape::block - 1) / Shape::block);
-    stride = Shape::invariant ? 1 : plan_warps;
-    base = Shape::invariant ? low : low + warp;
-    count = max(0, (high - base + stride - 1) / stride);
-  }
-
-  /// How many of its blocks hold only keys before `position`.
-  template <typename Shape>
-  __device__ __forceinline__ int blocks_before(int position) const {
-    const int whole = max(0, position) / Shape::block - base;
-    return min(count, max(0, (whole + stride - 1) / stride));
-  }
-};
-
-/// A warp copies one of dims / 16 parts of a unit: rows [first, end), and zeros for the others.
-template <typename T, int dims>
-__device__ __forceinline__ void copy_part(unsigned to, const T* from, int part, int head_dim, int first, int end) {
-  const int lane = threadIdx.x % 32;
-  const int row = lane / 8 + part % 4 * 4;
-  bool real = row >= first && row < end;
-  const T* source = from + (lane + 32 * part) * chunk_dims;
-  if (head_dim != dims) {
-    const int panel = part / 4;
-    const int width = min(panel_dims, head_dim - panel * panel_dims);
-    if (width < panel_dims) {
-      const int dim = (lane % 8 ^ row % 8) * chunk_dims;
-      real = real && dim < width;
-      source = from + panel * panel_dims * unit_keys + row * width + dim;
-    }
-  }
-  copy_chunk(to + (lane + 32 * part) * 16, real ? source : from, real);
-}
-
-/// The same of 8-bit floats, which lie [key, dims]; one of dims / 32 parts.
-template <int dims>
-__device__ __forceinline__ void copy_part(unsigned to, const E4m3* from, int part, int head_dim, int first, int end) {
-  constexpr int pieces = dims / 16;  // of a key
-  const int index = threadIdx.x % 32 + 32 * part;
-  const int row = index / pieces;
-  const int dim = index % pieces * 16;
-  const bool real = row >= first && row < end && dim < head_dim;
-  copy_chunk(to + 16 * index, real ? from + row * head_dim + dim : from, real);
-}
-
-/// A warp makes half floats of one of these parts, in panels. Lanes whose chunks would be in the same banks take them
-/// in another order.
-template <int dims>
-__device__ __forceinline__ void widen_part(unsigned to, unsigned from, int part) {
-  constexpr int pieces = dims / 16;
-  const int index = threadIdx.x % 32 + 32 * part;
-  const int row = index / pieces;
-  const int piece = index % pieces;
-  unsigned in[4];
-  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(in[0]), "=r"(in[1]), "=r"(in[2]), "=r"(in[3])
-               : "r"(from + 16 * index)
-               : "memory");
-  const int later = piece / 4 % 2;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int chunk = i ^ later;
-    const unsigned first = chunk == 0 ? in[0] : in[2];
-    const unsigned second = chunk == 0 ? in[1] : in[3];
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to + chunk_offset(row, 2 * piece + chunk)),
-                 "r"(halves_of_e4m3(first)), "r"(halves_of_e4m3(first >> 16)), "r"(halves_of_e4m3(second)),
-                 "r"(halves_of_e4m3(second >> 16))
-                 : "memory");
-  }
-}
-
-/// Brings the blocks of a walk into a warp's ring of stages.
-template <typename T, typename Shape>
-class Loader {
-  using Element = std::conditional_t<Shape::f8, E4m3, T>;
-
- public:
-  __device__ __forceinline__ Loader(const AttentionCall& call, unsigned ring) : pages_(call.pages), ring_(ring) {}
-
-  /// Turns to a walk; its pages are in row `row` of the table.
-  __device__ __forceinline__ void begin(const Walk& walk, int row, int head) {
-    table_ = pages_.table + row * pages_.table_stride;
-    head_ = head;
-    current_ = numbers(walk, 0);
-    upcoming_ = numbers(walk, 1);
-  }
-
-  /// Sends for block `step` of the walk, if there is one.
-  __device__ __forceinline__ void issue(const Walk& walk, int step) {
-    if (step < walk.count) {
-      if (step > 0 && step % batch == 0) {
-        current_ = upcoming_;
-        upcoming_ = numbers(walk, step / batch + 1);
-      }
-#pragma unroll
-      for (int unit = 0; unit < units; ++unit) {
-        const int page = __shfl_sync(all_lanes, current_, (step * units + unit) % 32);
-        const int key = (walk.base + step * walk.stride) * Shape::block + unit * unit_keys;
-        const Element* from = pages_.template unit<const Element>(page, head_, key);
-        const unsigned to = stage(step) + unit * unit_bytes;
-        copy_unit(to, from, walk.first - key, walk.end - key);
-        copy_unit(to + units * unit_bytes, from + pages_.values_after(), walk.first - key, walk.end - key);
-      }
-    }
-    end_copies();
-  }
-  __device__ __forceinline__ unsigned stage(int step) const {
-    return ring_ + step % Shape::stages * Shape::stage_bytes;
-  }
-
- private:
-  static constexpr int units = Shape::block / unit_keys;
-  static constexpr int batch = 32 / units;  // blocks whose page numbers the lanes hold
-  static constexpr int unit_bytes = unit_keys * Shape::dims * Shape::element_bytes;
-
-  /// Each lane gets the page of one unit; 0 if no row sees any of its keys.
-  __device__ __forceinline__ int numbers(const Walk& walk, int number) const {
-    const int unit = number * 32 + threadIdx.x % 32;
-    const int step = unit / units;
-    const int key = (walk.base + step * walk.stride) * Shape::block + unit % units * unit_keys;
-    const bool seen = step < walk.count && key < walk.end && key + unit_keys > walk.first;
-    return seen ? table_[key / pages_.page_tokens] : 0;
-  }
-
-  /// Rows [first, end) of a unit, zeros for the others. Most units are whole: their path is kept short, as a step's
-  /// kernels find the instruction cache cold.
-  __device__ __forceinline__ void copy_unit(unsigned to, const Element* from, int first, int end) const {
-    constexpr int parts = Shape::dims * Shape::element_bytes / 32;
-    if (first <= 0 && end >= unit_keys && pages_.head_dim == Shape::dims) {
-      const int lane_bytes = threadIdx.x % 32 * 16;
-      const std::byte* source = reinterpret_cast<const std::byte*>(from) + lane_bytes;
-#pragma unroll
-      for (int i = 0; i < parts; ++i) copy_chunk(to + lane_bytes + 512 * i, source + 512 * i, true);
-      return;
-    }
-#pragma unroll 1
-    for (int i = 0; i < parts; ++i) {
-      if constexpr (Shape::f8) {
-        copy_part<Shape::dims>(to, from, i, pages_.head_dim, first, end);
-      } else {
-        copy_part<T, Shape::dims>(to, from, i, pages_.head_dim, first, end);
-      }
-    }
-  }
-
-  const Pages& pages_;
-  unsigned ring_;
-  const int* table_ = nullptr;
-  int head_ = 0;
-  int current_ = 0;
-  int upcoming_ = 0;
 };
 
 /// Parts of a block's shared memory.
@@ -377,15 +195,15 @@ class SplitBlock {
     for (bool more = true; more;) {
       wait_for_copies<Shape::stages - 2>();
       __syncthreads();  // all threads' parts of the queries are there
-      sums_.clear();
+      sums_.begin(memory_.queries + parity * Shape::q_bytes);
       Sight sight = call_.sight;
       if constexpr (Shape::f8) sight.scale *= call_.pages.key_scale(piece.head());
       for (int step = 0; step < walk.count; ++step) {
         wait_for_copies<Shape::stages - 2>();
         __syncwarp();
         loader.issue(walk, step + Shape::stages - 1);
-        const unsigned keys = Shape::f8 ? widen_stage(loader.stage(step)) : loader.stage(step);
-        constexpr int values_after = Shape::block * dims * 2;
+        const unsigned keys = Shape::work_bytes > 0 ? widen_stage(loader.stage(step)) : loader.stage(step);
+        constexpr int values_after = Shape::block * dims * (Shape::narrow ? 1 : 2);
         sums_.template add<Shape::block>(memory_.queries + parity * Shape::q_bytes, keys, keys + values_after,
                                          (walk.base + step * walk.stride) * Shape::block, walk.rows,
                                          sight.scale * 1.442695041F, sight);
@@ -453,18 +271,11 @@ class SplitBlock {
 
   /// Writes this warp's sums of rows [first, first + count) with `stride` floats between rows.
   __device__ __forceinline__ void save_rows(float* values, float* sums, int first, int count) const {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half - first;
+      const int row = threadIdx.x % 32 / 4 + 8 * half - first;
       if (row < 0 || row >= count) continue;
-#pragma unroll
-      for (int part = 0; part < dims / 8; ++part) {
-        *reinterpret_cast<float2*>(values + row * dims + part * 8 + lane % 4 * 2) =
-            make_float2(sums_.values[part][2 * half], sums_.values[part][2 * half + 1]);
-      }
-      if (lane % 4 == 0)
-        *reinterpret_cast<float2*>(sums + 2 * row) = make_float2(sums_.maximum[half], sums_.total[half]);
+      sums_.store(values + row * dims, sums + 2 * row, half);
     }
   }
   __device__ __forceinline__ void save_split(float* to, int rows) const { save_rows(to, slot_sums(to, 0), 0, rows); }
@@ -533,7 +344,7 @@ class SplitBlock {
   const AttentionCall& call_;
   SplitMemory<Shape> memory_;
   Share share_;
-  RowSums<T, dims> sums_;
+  std::conditional_t<Shape::narrow, NarrowSums<dims>, RowSums<T, dims>> sums_;
 };
 
 template <typename T, typename Shape>

@@ -32,10 +32,12 @@ void launch_split_f8(Queue queue, const SplitCall& split, int dims);
 void launch_rows_f16(Queue queue, const SplitCall& split, int dims);
 void launch_rows_bf16(Queue queue, const SplitCall& split, int dims);
 void launch_rows_f8(Queue queue, const SplitCall& split, int dims);
-/// The same, faster and not batch invariant; head sizes 64, 128 or 256, with direct queries, on sm_90a.
+/// The same, faster and not batch invariant; head sizes 64, 128 or 256, on sm_90a. Query rows are aligned to 16 bytes,
+/// and direct but for 8-bit floats.
 bool prompt_kernels_run();
 int64_t prompt_scratch_bytes(const Queue& queue, int head_dim);
 void launch_prompts_f16(Queue queue, const SplitCall& split);
 void launch_prompts_bf16(Queue queue, const SplitCall& split);
+void launch_prompts_f8(Queue queue, const SplitCall& split);
 
 }  // namespace quern::cuda

@@ -137,6 +137,8 @@ struct RowSums {
   float maximum[2];
   float total[2];
 
+  /// Sums of nothing, with queries [panel, 16, 64].
+  __device__ __forceinline__ void begin(unsigned) { clear(); }
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (auto& part : values) part[0] = part[1] = part[2] = part[3] = 0.0F;
@@ -154,35 +156,25 @@ struct RowSums {
     add_values<block>(scores, v);
   }
 
+  /// One of the thread's two rows: values to [dims], the maximum and the total to `sums`.
+  __device__ __forceinline__ void store(float* to, float* sums, int half) const {
+#pragma unroll
+    for (int part = 0; part < dims / 8; ++part) {
+      *reinterpret_cast<float2*>(to + part * 8 + threadIdx.x % 4 * 2) =
+          make_float2(values[part][2 * half], values[part][2 * half + 1]);
+    }
+    store_sums(sums, half);
+  }
+  __device__ __forceinline__ void store_sums(float* sums, int half) const {
+    if (threadIdx.x % 4 == 0) *reinterpret_cast<float2*>(sums) = make_float2(maximum[half], total[half]);
+  }
+
   /// Sums of weights over the four threads that share a row.
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (float& sum : total) {
       sum += __shfl_xor_sync(all_lanes, sum, 1);
       sum += __shfl_xor_sync(all_lanes, sum, 2);
-    }
-  }
-
- private:
-  static constexpr unsigned unit_bytes = unit_keys * dims * 2;
-
-  template <int block>
-  static __device__ __forceinline__ void multiply_keys(float (&scores)[block / 8][4], unsigned q, unsigned k) {
-    const int lane = threadIdx.x % 32;
-    const int key = lane % 8 + lane / 16 * 8;
-#pragma unroll
-    for (auto& part : scores) part[0] = part[1] = part[2] = part[3] = 0.0F;
-#pragma unroll
-    for (int step = 0; step < dims / 16; ++step) {
-      unsigned a[4];
-      load_matrices(a, q + chunk_offset(lane % 16, 2 * step + lane / 16));
-#pragma unroll
-      for (int unit = 0; unit < block / unit_keys; ++unit) {
-        unsigned b[4];
-        load_matrices(b, k + unit * unit_bytes + chunk_offset(key, 2 * step + lane / 8 % 2));
-        multiply<T>(scores[2 * unit], a, b[0], b[1]);
-        multiply<T>(scores[2 * unit + 1], a, b[2], b[3]);
-      }
     }
   }
 
@@ -225,6 +217,29 @@ struct RowSums {
       for (int i = 0; i < 4; ++i) {
         part[i] = power_of_two(part[i] - base[i / 2]);
         total[i / 2] += part[i];
+      }
+    }
+  }
+
+ private:
+  static constexpr unsigned unit_bytes = unit_keys * dims * 2;
+
+  template <int block>
+  static __device__ __forceinline__ void multiply_keys(float (&scores)[block / 8][4], unsigned q, unsigned k) {
+    const int lane = threadIdx.x % 32;
+    const int key = lane % 8 + lane / 16 * 8;
+#pragma unroll
+    for (auto& part : scores) part[0] = part[1] = part[2] = part[3] = 0.0F;
+#pragma unroll
+    for (int step = 0; step < dims / 16; ++step) {
+      unsigned a[4];
+      load_matrices(a, q + chunk_offset(lane % 16, 2 * step + lane / 16));
+#pragma unroll
+      for (int unit = 0; unit < block / unit_keys; ++unit) {
+        unsigned b[4];
+        load_matrices(b, k + unit * unit_bytes + chunk_offset(key, 2 * step + lane / 8 % 2));
+        multiply<T>(scores[2 * unit], a, b[0], b[1]);
+        multiply<T>(scores[2 * unit + 1], a, b[2], b[3]);
       }
     }
   }

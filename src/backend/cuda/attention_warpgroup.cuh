@@ -7,13 +7,21 @@
 namespace quern::cuda {
 
 #ifdef __CUDACC__
-/// Rows of 128 bytes in shared memory, the eight chunks of row r swapped by r % 8. `panel_bytes`: from one panel of 64
-/// columns to the next, for transposed operands.
-__device__ __forceinline__ uint64_t describe(unsigned address, unsigned panel_bytes) {
-  constexpr uint64_t swapped_rows = uint64_t{1} << 62;
-  constexpr uint64_t group_bytes = 1024;
-  return swapped_rows | group_bytes / 16 << 32 | uint64_t{panel_bytes / 16} << 16 | (address & 0x3FFFF) / 16;
+/// What matrix instructions are told of an operand in shared memory: rows of 128 bytes, the eight chunks of row r
+/// swapped by r % 8. `panel_bytes`: from one panel of 64 columns to the next, for transposed operands. Adding to its
+/// low half moves the address by as many chunks.
+__device__ __forceinline__ unsigned describe(unsigned address, unsigned panel_bytes) {
+  return panel_bytes / 16 << 16 | (address & 0x3FFFF) / 16;
 }
+__device__ __forceinline__ uint64_t described(unsigned low) {
+  constexpr unsigned swapped_rows = 1U << 30;
+  constexpr unsigned group_bytes = 1024;
+  uint64_t both;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "r"(swapped_rows | group_bytes / 16));
+  return both;
+}
+/// The same value, known to be of the whole warp, so that the units for such values compute with it.
+__device__ __forceinline__ int of_warp(int value) { return __shfl_sync(all_lanes, value, 0); }
 
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -1,0 +1,123 @@
+// The shared memory of a block that does prompts on warpgroup instructions, and the barriers in it.
+#pragma once
+
+#include "backend/cuda/attention_prompt_plan.cuh"
+#include "backend/cuda/attention_warpgroup.cuh"
+
+namespace quern::cuda {
+
+/// How a head size is computed. With `is_f8` pages hold 8-bit floats: they come in parts into a ring, from which two
+/// warps make half floats.
+template <int head_dims, bool is_f8 = false>
+struct PromptShape {
+  static constexpr bool f8 = is_f8;
+  static constexpr int dims = head_dims;
+  static constexpr int panels = dims / panel_dims;
+  static constexpr int block = dims == 256 ? 64 : 128;  // keys of a quantum
+  static constexpr int stages = 2;
+  static constexpr int query_stages = dims == 256 ? 1 : 2;
+  static constexpr int groups = 2;  // warpgroups that compute
+  static constexpr int threads = 128 * (groups + 1);
+  static constexpr int widening_warps = f8 ? 2 : 0;
+  static constexpr int loaders = 96 - 32 * widening_warps;  // threads that load queries
+  static constexpr int compute_registers = f8 ? 224 : 232;
+  static constexpr int bring_registers = f8 ? 56 : 40;
+
+  static constexpr int query_panel_bytes = prompt_rows * 128;
+  static constexpr int query_bytes = panels * query_panel_bytes;
+  static constexpr int panel_bytes = block * 128;
+  static constexpr int tile_bytes = panels * panel_bytes;  // of keys or values
+  static constexpr int part_bytes = 8192;                  // of keys or values of 8-bit floats
+  static constexpr int part_keys = part_bytes / dims;
+  static constexpr int tile_parts = block / part_keys;
+  static constexpr int part_stages = 3;
+  static constexpr int alignment = 1024;
+  static constexpr int header_bytes = 4096;  // barriers, briefs, what rows see
+  static constexpr int tiles_at = header_bytes + query_stages * query_bytes;
+  static constexpr int parts_at = tiles_at + 2 * stages * tile_bytes;
+  static constexpr int shared_bytes = alignment + parts_at + (f8 ? part_stages * part_bytes : 0);
+
+  static constexpr int slot_floats = groups * 128 * (dims / 2 + 4);
+};
+
+#ifdef __CUDACC__
+/// What the computing warpgroups are told of a passage.
+struct Brief {
+  int any;      // else there are no more
+  int quantum;  // the quanta to do
+  int end_quantum;
+  int first;        // keys that some row sees
+  int last;         // position of the segment's last token
+  int first_token;  // of the segment
+  int head;         // kv head
+  int first_row;    // of the segment's query rows
+  int rows;         // that the segment has
+  int begins;       // the lane begins here
+  int first_owner;  // blocks that have a share of the lane
+  int owners;
+};
+
+/// Parts of a block's shared memory, and which of them is used for the n-th time.
+template <typename Shape>
+struct PromptMemory {
+  std::byte* header;
+  unsigned base;
+
+  __device__ explicit PromptMemory(std::byte* memory) {
+    const unsigned begin = shared_address(memory);
+    base = (begin + Shape::alignment - 1) / Shape::alignment * Shape::alignment;
+    header = memory + (base - begin);
+  }
+
+  /// A brief is used for longer than a stage of queries.
+  __device__ Brief& brief(int n) const { return reinterpret_cast<Brief*>(header + 256)[n % 4]; }
+  __device__ RowSight* sights(int n) const {
+    return reinterpret_cast<RowSight*>(header + 1024) + n % Shape::query_stages * prompt_rows;
+  }
+  __device__ int64_t* row_begins() const { return reinterpret_cast<int64_t*>(header + 3072); }
+
+  __device__ unsigned barrier(int number) const { return base + 8 * number; }
+  __device__ unsigned keys_there(int n) const { return barrier(n % Shape::stages); }
+  __device__ unsigned values_there(int n) const { return barrier(Shape::stages + n % Shape::stages); }
+  __device__ unsigned keys_done(int n) const { return barrier(2 * Shape::stages + n % Shape::stages); }
+  __device__ unsigned values_done(int n) const { return barrier(3 * Shape::stages + n % Shape::stages); }
+  __device__ unsigned queries_there(int n) const { return barrier(4 * Shape::stages + n % Shape::query_stages); }
+  __device__ unsigned queries_done(int n) const { return barrier(4 * Shape::stages + 2 + n % Shape::query_stages); }
+
+  __device__ unsigned part_there(int n) const { return barrier(4 * Shape::stages + 4 + n % Shape::part_stages); }
+  __device__ unsigned part_done(int n) const { return part_there(n) + 8 * Shape::part_stages; }
+
+  __device__ unsigned queries(int n) const {
+    return base + Shape::header_bytes + n % Shape::query_stages * Shape::query_bytes;
+  }
+  __device__ unsigned keys(int n) const { return base + Shape::tiles_at + n % Shape::stages * Shape::tile_bytes; }
+  __device__ unsigned values(int n) const { return keys(n) + Shape::stages * Shape::tile_bytes; }
+  __device__ unsigned part(int n) const { return base + Shape::parts_at + n % Shape::part_stages * Shape::part_bytes; }
+
+  /// Parity of the n-th use of a stage.
+  static __device__ unsigned parity(int n, int stages) { return n / stages % 2; }
+
+  /// One thread.
+  __device__ void make_barriers() const {
+    constexpr int computing_warps = 4 * Shape::groups;
+    constexpr int bringing = Shape::f8 ? Shape::widening_warps : 1;
+    for (int n = 0; n < Shape::stages; ++n) {
+      make_barrier(keys_there(n), bringing);
+      make_barrier(values_there(n), bringing);
+      make_barrier(keys_done(n), computing_warps);
+      make_barrier(values_done(n), computing_warps);
+    }
+    for (int n = 0; n < Shape::query_stages; ++n) {
+      make_barrier(queries_there(n), Shape::loaders);
+      make_barrier(queries_done(n), computing_warps);
+    }
+    for (int n = 0; n < Shape::part_stages && Shape::f8; ++n) {
+      make_barrier(part_there(n), 1);
+      make_barrier(part_done(n), Shape::widening_warps);
+    }
+    show_barriers();
+  }
+};
+#endif
+
+}  // namespace quern::cuda
