@@ -114,6 +114,7 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
                         .blocks = blocks_of(queue, q.dims[0], dims),
                         .short_rows = prompts ? max_short_rows : std::numeric_limits<int>::max(),
                         .early = q.dims[0] == segments.rows.dims[0],
+                        .aligned_queries = aligned,
                         .direct_queries = direct};
   if (prompts && (direct || (kv.dtype == Dtype::f8 && aligned)) && on_warpgroups(queue, kv, params)) {
     launch_prompts(queue, split, kv.dtype);

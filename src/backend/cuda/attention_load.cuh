@@ -29,8 +29,10 @@ struct Walk {
     end = __reduce_max_sync(all_lanes, mine.end);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      rows[i].first = __shfl_sync(all_lanes, mine.first, lane / 4 + 8 * i);
-      rows[i].end = __shfl_sync(all_lanes, mine.end, lane / 4 + 8 * i);
+      const int row = lane / 4 + 8 * i;
+      rows[i].first = __shfl_sync(all_lanes, mine.first, row);
+      rows[i].end = __shfl_sync(all_lanes, mine.end, row);
+      if (row >= piece.rows()) rows[i] = {0, 1 << 30};  // nobody's: never written
     }
     const int warp = threadIdx.x / 32;
     constexpr int blocks = Shape::quantum / Shape::block;
@@ -91,7 +93,9 @@ __device__ __forceinline__ void widen_part(unsigned to, unsigned from, int part)
   constexpr int pieces = dims / 16;
   const int index = threadIdx.x % 32 + 32 * part;
   const int piece = index % pieces;
-  widen_piece(to + piece / 4 * (unit_keys * 128), index / pieces, piece, from + 16 * index);
+  unsigned values[4];
+  load_piece(values, from + 16 * index);
+  store_widened(to + piece / 4 * (unit_keys * 128), index / pieces, piece, values);
 }
 
 /// Brings the blocks of a walk into a warp's ring of stages.
@@ -106,22 +110,21 @@ class Loader {
   __device__ __forceinline__ void begin(const Walk& walk, int row, int head) {
     table_ = pages_.table + row * pages_.table_stride;
     head_ = head;
-    current_ = numbers(walk, 0);
-    upcoming_ = numbers(walk, 1);
+    current_ = unit_at(walk, 0, page_of(walk, 0));
+    upcoming_ = page_of(walk, 1);
   }
 
   /// Sends for block `step` of the walk, if there is one.
   __device__ __forceinline__ void issue(const Walk& walk, int step) {
     if (step < walk.count) {
       if (step > 0 && step % batch == 0) {
-        current_ = upcoming_;
-        upcoming_ = numbers(walk, step / batch + 1);
+        current_ = unit_at(walk, step / batch, upcoming_);
+        upcoming_ = page_of(walk, step / batch + 1);
       }
 #pragma unroll
       for (int unit = 0; unit < units; ++unit) {
-        const int page = __shfl_sync(all_lanes, current_, (step * units + unit) % 32);
         const int key = (walk.base + step * walk.stride) * Shape::block + unit * unit_keys;
-        const Element* from = pages_.template unit<const Element>(page, head_, key);
+        const Element* from = of_lane(current_, (step * units + unit) % 32);
         const unsigned to = stage(step) + unit * unit_bytes;
         copy_unit<keys_order>(to, from, walk.first - key, walk.end - key);
         copy_unit<values_order>(to + units * unit_bytes, from + pages_.values_after(), walk.first - key,
@@ -141,13 +144,20 @@ class Loader {
   static constexpr NarrowOrder keys_order = Shape::narrow ? NarrowOrder::keys : NarrowOrder::plain;
   static constexpr NarrowOrder values_order = Shape::narrow ? NarrowOrder::values : NarrowOrder::plain;
 
-  /// Each lane gets the page of one unit; 0 if no row sees any of its keys.
-  __device__ __forceinline__ int numbers(const Walk& walk, int number) const {
+  static __device__ __forceinline__ int key_of(const Walk& walk, int number) {
     const int unit = number * 32 + threadIdx.x % 32;
-    const int step = unit / units;
-    const int key = (walk.base + step * walk.stride) * Shape::block + unit % units * unit_keys;
-    const bool seen = step < walk.count && key < walk.end && key + unit_keys > walk.first;
+    return (walk.base + unit / units * walk.stride) * Shape::block + unit % units * unit_keys;
+  }
+  /// Each lane gets the page of one unit; 0 if no row sees any of its keys.
+  __device__ __forceinline__ int page_of(const Walk& walk, int number) const {
+    const int key = key_of(walk, number);
+    const bool seen = number * batch + static_cast<int>(threadIdx.x) % 32 / units < walk.count && key < walk.end &&
+                      key + unit_keys > walk.first;
     return seen ? table_[key / pages_.page_tokens] : 0;
+  }
+  /// And where that is.
+  __device__ __forceinline__ const Element* unit_at(const Walk& walk, int number, int page) const {
+    return pages_.template unit<const Element>(page, head_, key_of(walk, number));
   }
 
   /// Rows [first, end) of a unit, zeros for the others. Most units are whole: their path is kept short, as a step's
@@ -183,8 +193,8 @@ class Loader {
   unsigned ring_;
   const int* table_ = nullptr;
   int head_ = 0;
-  int current_ = 0;
-  int upcoming_ = 0;
+  const Element* current_ = nullptr;  // the lane's unit of 32 that are sent for
+  int upcoming_ = 0;                  // the page of its unit among the next 32
 };
 #endif
 

@@ -89,7 +89,7 @@ class PromptGroup {
       float scores[block / 2];
       multiply_keys(scores, queries, n);
       wait_for_products<0>();
-      release(memory_.keys_done(n));
+      release(memory_.done(Side::keys, n));
       soften(scores, rescale, first_quantum * block);
       pack_weights(weights, scores);
     }
@@ -101,19 +101,19 @@ class PromptGroup {
       add_values(real_from - (quantum - 1) * block, real_to - (quantum - 1) * block, n - 1, weights);
       pass_turn();
       wait_for_products<1>();
-      release(memory_.keys_done(n));
+      release(memory_.done(Side::keys, n));
       soften(scores, rescale, quantum * block);
       // Sums of weights are not negative; but the compiler does not know, and so waits no earlier than it has them.
       if (total_[0] + total_[1] < 0.0F) __trap();
       wait_for_products<0>();
-      release(memory_.values_done(n - 1));
+      release(memory_.done(Side::values, n - 1));
       if (__any_sync(all_lanes, rescale[0] != 1.0F || rescale[1] != 1.0F)) rescale_sums(rescale);
       pack_weights(weights, scores);
     }
     release(memory_.queries_done(passages));
     add_values(real_from - (end_quantum - 1) * block, real_to - (end_quantum - 1) * block, n, weights);
     wait_for_products<0>();
-    release(memory_.values_done(n));
+    release(memory_.done(Side::values, n));
     return n + 1;
   }
 
@@ -144,9 +144,9 @@ class PromptGroup {
 
   /// Starts scores = queries * keys.
   __device__ __forceinline__ void multiply_keys(float (&scores)[block / 2], unsigned queries, int n) const {
-    wait_for(memory_.keys_there(n), PromptMemory<Shape>::parity(n, Shape::stages));
+    wait_for(memory_.there(Side::keys, n), PromptMemory<Shape>::parity(n, Shape::stages));
     const unsigned from = describe(queries + group_ * (64 * 128), 16);
-    const unsigned keys = describe(memory_.keys(n), 16);
+    const unsigned keys = describe(memory_.tile(Side::keys, n), 16);
     begin_products();
 #pragma unroll
     for (int step = 0; step < dims / 16; ++step) {
@@ -160,8 +160,8 @@ class PromptGroup {
   /// Starts sums += weights * values, of which those in rows [real_from, real_to) exist.
   __device__ __forceinline__ void add_values(int real_from, int real_to, int n,
                                              const unsigned (&weights)[block / 16][4]) {
-    wait_for(memory_.values_there(n), PromptMemory<Shape>::parity(n, Shape::stages));
-    const unsigned values = memory_.values(n);
+    wait_for(memory_.there(Side::values, n), PromptMemory<Shape>::parity(n, Shape::stages));
+    const unsigned values = memory_.tile(Side::values, n);
     if (real_from > 0 || real_to < block) clear_values(values, real_from, real_to);
     const unsigned from = describe(values, Shape::panel_bytes);
     begin_products();
@@ -372,13 +372,12 @@ __global__ void __launch_bounds__(Shape::threads, 1) attend_prompts(const __grid
     return PromptGroup<T, Shape>(memory, split).run();
   }
   give_registers<Shape::bring_registers>();
-  if (warp <= Shape::loaders / 32 && warp > 0) {
-    bring_queries(memory, split, share, passage, threadIdx.x - 32);
-  } else if constexpr (Shape::f8) {
-    warp == 0 ? bring_parts(memory, split.call, share, passage)
-              : widen_parts(memory, split.call, share, passage, threadIdx.x - 32 - Shape::loaders);
+  if (warp >= 2) return bring_queries(memory, split, share, passage, threadIdx.x - 64);
+  const Side side = warp == 0 ? Side::keys : Side::values;
+  if constexpr (Shape::f8) {
+    bring_narrow_pages(memory, split.call, share, passage, side);
   } else {
-    bring_pages<T>(memory, split.call, share, passage);
+    bring_pages<T>(memory, split.call, share, passage, side);
   }
 #endif
 }

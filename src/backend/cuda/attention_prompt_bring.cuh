@@ -8,119 +8,146 @@
 namespace quern::cuda {
 
 #ifdef __CUDACC__
-/// One warp: brings all keys and values of a share into shared memory.
+/// Pages of the units of a quantum, one in each lane; -1 for units that no row sees.
+template <typename Shape>
+__device__ __forceinline__ int page_of(const Pages& pages, const int* table, const Passage& passage, int quantum) {
+  const int unit = threadIdx.x % 32;
+  const int key = quantum * Shape::block + unit * unit_keys;
+  const bool seen = unit < Shape::block / unit_keys && key + unit_keys > passage.first && key <= passage.prompt.last &&
+                    quantum < passage.end_quantum;
+  return seen ? table[key / pages.page_tokens] : -1;
+}
+
+/// One warp: brings the keys, or the values, of a share into shared memory.
 template <typename T, typename Shape>
 __device__ void bring_pages(const PromptMemory<Shape>& memory, const AttentionCall& call, const PromptShare& share,
-                            Passage passage) {
+                            Passage passage, Side side) {
   constexpr unsigned part_bytes = unit_keys * 128;  // of a unit in one panel
+  constexpr int units = Shape::block / unit_keys;
   const Pages& pages = call.pages;
+  const int64_t after = side == Side::keys ? 0 : pages.values_after();
   const int lane = threadIdx.x % 32;
-  const int unit = lane / Shape::panels;
-  const int panel = lane % Shape::panels;
-  const unsigned to = panel * Shape::panel_bytes + unit * part_bytes;
   int n = 0;
   do {
     const int* table = pages.table + call.spans.rows[passage.segment] * pages.table_stride;
-    // The lane's part of a quantum: its page, or -1 if no row sees it.
-    const auto page_of = [&](int quantum) {
-      const int key = quantum * Shape::block + unit * unit_keys;
-      const bool seen = unit < Shape::block / unit_keys && key + unit_keys > passage.first &&
-                        key <= passage.prompt.last && quantum < passage.end_quantum;
-      return seen ? table[key / pages.page_tokens] : -1;
-    };
-    int page = page_of(passage.quantum);
+    int page = page_of<Shape>(pages, table, passage, passage.quantum);
     for (int quantum = passage.quantum; quantum < passage.end_quantum; ++quantum, ++n) {
-      const int next_page = page_of(quantum + 1);
-      const unsigned bytes = __popc(__ballot_sync(all_lanes, page >= 0)) * part_bytes;
-      const T* from = pages.unit<const T>(max(page, 0), passage.head, quantum * Shape::block + unit * unit_keys) +
-                      panel * panel_dims * unit_keys;
-      const unsigned free = PromptMemory<Shape>::parity(n, Shape::stages) ^ 1;
-      wait_for(memory.keys_done(n), free);
-      if (lane == 0) arrive_expecting(memory.keys_there(n), bytes);
+      const int next_page = page_of<Shape>(pages, table, passage, quantum + 1);
+      const unsigned there = memory.there(side, n);
+      const unsigned bytes = __popc(__ballot_sync(all_lanes, page >= 0)) * (Shape::panels * part_bytes);
+      wait_for(memory.done(side, n), PromptMemory<Shape>::parity(n, Shape::stages) ^ 1);
+      if (lane == 0) arrive_expecting(there, bytes);
       __syncwarp();
-      if (page >= 0) copy_bytes(memory.keys(n) + to, from, part_bytes, memory.keys_there(n));
-      wait_for(memory.values_done(n), free);
-      if (lane == 0) arrive_expecting(memory.values_there(n), bytes);
-      __syncwarp();
-      if (page >= 0) {
-        copy_bytes(memory.values(n) + to, from + pages.values_after(), part_bytes, memory.values_there(n));
+      const unsigned to = memory.tile(side, n);
+      const T* mine =
+          pages.unit<const T>(max(page, 0), passage.head, quantum * Shape::block + lane * unit_keys) + after;
+#pragma unroll
+      for (int unit = 0; unit < units; ++unit) {
+        const T* from = of_lane(mine, unit);
+        if (__shfl_sync(all_lanes, page, unit) < 0 || !elected()) continue;
+#pragma unroll
+        for (int panel = 0; panel < Shape::panels; ++panel) {
+          copy_bytes(to + panel * Shape::panel_bytes + unit * part_bytes, from + panel * panel_dims * unit_keys,
+                     part_bytes, there);
+        }
       }
       page = next_page;
     }
   } while (share.advance(passage, call));
 }
 
-/// One warp: brings the same as 8-bit floats into the ring of parts: of every quantum first keys, then values.
+/// The parts of a passage's keys or values of 8-bit floats, on their way into a ring.
 template <typename Shape>
-__device__ void bring_parts(const PromptMemory<Shape>& memory, const AttentionCall& call, const PromptShare& share,
-                            Passage passage) {
-  constexpr unsigned unit_bytes = unit_keys * Shape::dims;
-  constexpr int part_units = Shape::part_keys / unit_keys;
-  const Pages& pages = call.pages;
-  const int lane = threadIdx.x % 32;
-  int n = 0;
-  do {
-    const int* table = pages.table + call.spans.rows[passage.segment] * pages.table_stride;
-    // A lane's unit of a quantum: its page, or -1 if no row sees it.
-    const auto page_of = [&](int quantum) {
-      const int key = quantum * Shape::block + lane * unit_keys;
-      const bool seen = lane < Shape::block / unit_keys && key + unit_keys > passage.first &&
-                        key <= passage.prompt.last && quantum < passage.end_quantum;
-      return seen ? table[key / pages.page_tokens] : -1;
-    };
-    int quantum_page = page_of(passage.quantum);
-    for (int quantum = passage.quantum; quantum < passage.end_quantum; ++quantum) {
-      const int next_page = page_of(quantum + 1);
-      for (int part = 0; part < 2 * Shape::tile_parts; ++part, ++n) {
-        const int unit = part % Shape::tile_parts * part_units + lane;
-        const int unit_page = __shfl_sync(all_lanes, quantum_page, unit % 32);
-        const int page = lane < part_units ? unit_page : -1;
-        const E4m3* from =
-            pages.unit<const E4m3>(max(page, 0), passage.head, quantum * Shape::block + unit * unit_keys) +
-            (part < Shape::tile_parts ? 0 : pages.values_after());
-        const unsigned bytes = __popc(__ballot_sync(all_lanes, page >= 0)) * unit_bytes;
-        wait_for(memory.part_done(n), PromptMemory<Shape>::parity(n, Shape::part_stages) ^ 1);
-        if (lane == 0) arrive_expecting(memory.part_there(n), bytes);
-        __syncwarp();
-        if (page >= 0) copy_bytes(memory.part(n) + lane * unit_bytes, from, unit_bytes, memory.part_there(n));
-      }
-      quantum_page = next_page;
-    }
-  } while (share.advance(passage, call));
-}
+class Parts {
+ public:
+  __device__ Parts(const PromptMemory<Shape>& memory, const Pages& pages, Side side)
+      : memory_(memory), pages_(pages), side_(side) {}
 
-/// Some warps: make keys and values for the matrix instructions from the ring of parts.
-template <typename Shape>
-__device__ void widen_parts(const PromptMemory<Shape>& memory, const AttentionCall& call, const PromptShare& share,
-                            Passage passage, int thread) {
-  constexpr int threads = 32 * Shape::widening_warps;
-  constexpr int row_pieces = Shape::dims / 16;
-  int n = 0;
-  int parts = 0;
-  const auto widen_tile = [&](unsigned to) {
-    for (int part = 0; part < Shape::tile_parts; ++part, ++parts) {
-      wait_for(memory.part_there(parts), PromptMemory<Shape>::parity(parts, Shape::part_stages));
-#pragma unroll 4
-      for (int i = thread; i < Shape::part_bytes / 16; i += threads) {
-        const int piece = i % row_pieces;
-        const int row = part * Shape::part_keys + i / row_pieces;
-        widen_piece(to + piece / 4 * Shape::panel_bytes, row, piece, memory.part(parts) + 16 * i);
-      }
-      __syncwarp();
-      if (thread % 32 == 0) arrive(memory.part_done(parts));
+  __device__ void begin(const AttentionCall& call, const Passage& passage) {
+    table_ = pages_.table + call.spans.rows[passage.segment] * pages_.table_stride;
+    quantum_ = passage.quantum;
+    part_ = 0;
+    next_page_ = page_of<Shape>(pages_, table_, passage, quantum_);
+    for (int i = 0; i < Shape::part_stages; ++i) send(passage);
+  }
+
+  /// Sends for the next part, if there is one.
+  __device__ void send(const Passage& passage) {
+    if (quantum_ >= passage.end_quantum) return;
+    constexpr int units = Shape::part_keys / unit_keys;
+    constexpr unsigned unit_bytes = unit_keys * Shape::dims;
+    const int lane = threadIdx.x % 32;
+    if (part_ == 0) {
+      page_ = next_page_;
+      next_page_ = page_of<Shape>(pages_, table_, passage, quantum_ + 1);
     }
-    show_stores();
+    const E4m3* mine =
+        pages_.unit<const E4m3>(max(page_, 0), passage.head, quantum_ * Shape::block + lane * unit_keys) +
+        (side_ == Side::keys ? 0 : pages_.values_after());
+    const bool ours = page_ >= 0 && lane / units == part_;
+    const unsigned there = memory_.part_there(side_, sent_);
+    const unsigned bytes = __popc(__ballot_sync(all_lanes, ours)) * unit_bytes;
+    if (lane == 0) arrive_expecting(there, bytes);
     __syncwarp();
-  };
+    if (ours) copy_bytes(memory_.part(side_, sent_) + lane % units * unit_bytes, mine, unit_bytes, there);
+    ++sent_;
+    if (++part_ < Shape::tile_parts) return;
+    part_ = 0;
+    ++quantum_;
+  }
+
+  /// Makes half floats of the next part, the `part`-th of a tile.
+  __device__ void widen(unsigned tile, int part) {
+    constexpr int row_pieces = Shape::dims / 16;
+    constexpr int batch = 4;  // pieces that a thread loads at once
+    const int lane = threadIdx.x % 32;
+    wait_for(memory_.part_there(side_, taken_), PromptMemory<Shape>::parity(taken_, Shape::part_stages));
+    const unsigned from = memory_.part(side_, taken_++) + 16 * lane;
+    const int piece = lane % row_pieces;
+#pragma unroll
+    for (int first = 0; first < Shape::part_bytes / 16; first += 32 * batch) {
+      unsigned values[batch][4];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) load_piece(values[i], from + 16 * (first + 32 * i));
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        const int row = part * Shape::part_keys + (first + 32 * i) / row_pieces + lane / row_pieces;
+        store_widened(tile + piece / 4 * Shape::panel_bytes, row, piece, values[i]);
+      }
+    }
+    __syncwarp();
+  }
+
+ private:
+  const PromptMemory<Shape>& memory_;
+  const Pages& pages_;
+  Side side_;
+  const int* table_ = nullptr;
+  int quantum_ = 0;  // of the next part to send for
+  int part_ = 0;
+  int page_ = -1;  // of the lane's unit of that quantum, and of the next quantum
+  int next_page_ = -1;
+  int sent_ = 0;
+  int taken_ = 0;
+};
+
+/// The same of 8-bit floats, which the warp makes into half floats.
+template <typename Shape>
+__device__ void bring_narrow_pages(const PromptMemory<Shape>& memory, const AttentionCall& call,
+                                   const PromptShare& share, Passage passage, Side side) {
+  Parts<Shape> parts(memory, call.pages, side);
+  int n = 0;
   do {
+    parts.begin(call, passage);
     for (int quantum = passage.quantum; quantum < passage.end_quantum; ++quantum, ++n) {
-      const unsigned free = PromptMemory<Shape>::parity(n, Shape::stages) ^ 1;
-      wait_for(memory.keys_done(n), free);
-      widen_tile(memory.keys(n));
-      if (thread % 32 == 0) arrive(memory.keys_there(n));
-      wait_for(memory.values_done(n), free);
-      widen_tile(memory.values(n));
-      if (thread % 32 == 0) arrive(memory.values_there(n));
+      wait_for(memory.done(side, n), PromptMemory<Shape>::parity(n, Shape::stages) ^ 1);
+      for (int part = 0; part < Shape::tile_parts; ++part) {
+        parts.widen(memory.tile(side, n), part);
+        parts.send(passage);
+      }
+      show_stores();
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) arrive(memory.there(side, n));
     }
   } while (share.advance(passage, call));
 }

@@ -6,8 +6,7 @@
 
 namespace quern::cuda {
 
-/// How a head size is computed. With `is_f8` pages hold 8-bit floats: they come in parts into a ring, from which two
-/// warps make half floats.
+/// How a head size is computed. With `is_f8` pages hold 8-bit floats, which come in parts and become half floats.
 template <int head_dims, bool is_f8 = false>
 struct PromptShape {
   static constexpr bool f8 = is_f8;
@@ -18,8 +17,7 @@ struct PromptShape {
   static constexpr int query_stages = dims == 256 ? 1 : 2;
   static constexpr int groups = 2;  // warpgroups that compute
   static constexpr int threads = 128 * (groups + 1);
-  static constexpr int widening_warps = f8 ? 2 : 0;
-  static constexpr int loaders = 96 - 32 * widening_warps;  // threads that load queries
+  static constexpr int loaders = 64;  // threads that load queries
   static constexpr int compute_registers = f8 ? 224 : 232;
   static constexpr int bring_registers = f8 ? 56 : 40;
 
@@ -27,7 +25,7 @@ struct PromptShape {
   static constexpr int query_bytes = panels * query_panel_bytes;
   static constexpr int panel_bytes = block * 128;
   static constexpr int tile_bytes = panels * panel_bytes;  // of keys or values
-  static constexpr int part_bytes = 8192;                  // of keys or values of 8-bit floats
+  static constexpr int part_bytes = 4096;                  // of keys or values of 8-bit floats
   static constexpr int part_keys = part_bytes / dims;
   static constexpr int tile_parts = block / part_keys;
   static constexpr int part_stages = 3;
@@ -35,7 +33,7 @@ struct PromptShape {
   static constexpr int header_bytes = 4096;  // barriers, briefs, what rows see
   static constexpr int tiles_at = header_bytes + query_stages * query_bytes;
   static constexpr int parts_at = tiles_at + 2 * stages * tile_bytes;
-  static constexpr int shared_bytes = alignment + parts_at + (f8 ? part_stages * part_bytes : 0);
+  static constexpr int shared_bytes = alignment + parts_at + (f8 ? 2 * part_stages * part_bytes : 0);
 
   static constexpr int slot_floats = groups * 128 * (dims / 2 + 4);
 };
@@ -57,6 +55,8 @@ struct Brief {
   int owners;
 };
 
+enum class Side { keys, values };
+
 /// Parts of a block's shared memory, and which of them is used for the n-th time.
 template <typename Shape>
 struct PromptMemory {
@@ -77,22 +77,23 @@ struct PromptMemory {
   __device__ int64_t* row_begins() const { return reinterpret_cast<int64_t*>(header + 3072); }
 
   __device__ unsigned barrier(int number) const { return base + 8 * number; }
-  __device__ unsigned keys_there(int n) const { return barrier(n % Shape::stages); }
-  __device__ unsigned values_there(int n) const { return barrier(Shape::stages + n % Shape::stages); }
-  __device__ unsigned keys_done(int n) const { return barrier(2 * Shape::stages + n % Shape::stages); }
-  __device__ unsigned values_done(int n) const { return barrier(3 * Shape::stages + n % Shape::stages); }
+  __device__ unsigned there(Side side, int n) const { return barrier(at(side, n)); }
+  __device__ unsigned done(Side side, int n) const { return barrier(2 * Shape::stages + at(side, n)); }
   __device__ unsigned queries_there(int n) const { return barrier(4 * Shape::stages + n % Shape::query_stages); }
   __device__ unsigned queries_done(int n) const { return barrier(4 * Shape::stages + 2 + n % Shape::query_stages); }
 
-  __device__ unsigned part_there(int n) const { return barrier(4 * Shape::stages + 4 + n % Shape::part_stages); }
-  __device__ unsigned part_done(int n) const { return part_there(n) + 8 * Shape::part_stages; }
+  __device__ unsigned part_there(Side side, int n) const {
+    return barrier(4 * Shape::stages + 4 + static_cast<int>(side) * Shape::part_stages + n % Shape::part_stages);
+  }
 
   __device__ unsigned queries(int n) const {
     return base + Shape::header_bytes + n % Shape::query_stages * Shape::query_bytes;
   }
-  __device__ unsigned keys(int n) const { return base + Shape::tiles_at + n % Shape::stages * Shape::tile_bytes; }
-  __device__ unsigned values(int n) const { return keys(n) + Shape::stages * Shape::tile_bytes; }
-  __device__ unsigned part(int n) const { return base + Shape::parts_at + n % Shape::part_stages * Shape::part_bytes; }
+  __device__ unsigned tile(Side side, int n) const { return base + Shape::tiles_at + at(side, n) * Shape::tile_bytes; }
+  __device__ unsigned part(Side side, int n) const {
+    return base + Shape::parts_at +
+           (static_cast<int>(side) * Shape::part_stages + n % Shape::part_stages) * Shape::part_bytes;
+  }
 
   /// Parity of the n-th use of a stage.
   static __device__ unsigned parity(int n, int stages) { return n / stages % 2; }
@@ -100,23 +101,22 @@ struct PromptMemory {
   /// One thread.
   __device__ void make_barriers() const {
     constexpr int computing_warps = 4 * Shape::groups;
-    constexpr int bringing = Shape::f8 ? Shape::widening_warps : 1;
-    for (int n = 0; n < Shape::stages; ++n) {
-      make_barrier(keys_there(n), bringing);
-      make_barrier(values_there(n), bringing);
-      make_barrier(keys_done(n), computing_warps);
-      make_barrier(values_done(n), computing_warps);
+    for (const Side side : {Side::keys, Side::values}) {
+      for (int n = 0; n < Shape::stages; ++n) {
+        make_barrier(there(side, n), 1);
+        make_barrier(done(side, n), computing_warps);
+      }
+      for (int n = 0; n < Shape::part_stages && Shape::f8; ++n) make_barrier(part_there(side, n), 1);
     }
     for (int n = 0; n < Shape::query_stages; ++n) {
       make_barrier(queries_there(n), Shape::loaders);
       make_barrier(queries_done(n), computing_warps);
     }
-    for (int n = 0; n < Shape::part_stages && Shape::f8; ++n) {
-      make_barrier(part_there(n), 1);
-      make_barrier(part_done(n), Shape::widening_warps);
-    }
     show_barriers();
   }
+
+ private:
+  static __device__ int at(Side side, int n) { return static_cast<int>(side) * Shape::stages + n % Shape::stages; }
 };
 #endif
 

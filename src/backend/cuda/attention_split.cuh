@@ -131,17 +131,21 @@ template <typename T>
 __device__ __forceinline__ void load_query(const SplitCall& split, unsigned to, int64_t at, bool real) {
   const auto* from = static_cast<const uint16_t*>(split.call.q) + (real ? at : 0);
   if (split.direct_queries) return copy_chunk(to, from, real);
-  unsigned words[4] = {};
+  uint4 eight{};
+  if (real && split.aligned_queries) {
+    eight = *reinterpret_cast<const uint4*>(from);
+  } else if (real) {
+    const auto two = [&](int i) { return from[i] | static_cast<unsigned>(from[i + 1]) << 16; };
+    eight = make_uint4(two(0), two(2), two(4), two(6));
+  }
+  unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
-  for (int word = 0; word < 4; ++word) {
-    if (!real) continue;
-    float both[2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      both[j] = split.call.activations == Dtype::f16 ? to_float(reinterpret_cast<const Half*>(from)[2 * word + j])
-                                                     : to_float(reinterpret_cast<const Bf16*>(from)[2 * word + j]);
-    }
-    words[word] = pack<T>(both[0], both[1]);
+  for (unsigned& word : words) {
+    const auto low = static_cast<unsigned short>(word);
+    const auto high = static_cast<unsigned short>(word >> 16);
+    word = split.call.activations == Dtype::f16
+               ? pack<T>(__half2float(__ushort_as_half(low)), __half2float(__ushort_as_half(high)))
+               : pack<T>(__uint_as_float(word << 16), __uint_as_float(word & 0xFFFF0000U));
   }
   asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
                "r"(words[3])
@@ -215,9 +219,11 @@ class SplitBlock {
       parity ^= 1;
       if (more) {
         walk.begin<Shape>(call_, next);
-        load_queries<T, Shape::dims>(split_, next, memory_.queries + parity * Shape::q_bytes);
+        const unsigned queries = memory_.queries + parity * Shape::q_bytes;
+        if (split_.direct_queries) load_queries<T, Shape::dims>(split_, next, queries);
         loader.begin(walk, call_.spans.rows[next.segment], next.head());
         for (int step = 0; step < Shape::stages - 1; ++step) loader.issue(walk, step);
+        if (!split_.direct_queries) load_queries<T, Shape::dims>(split_, next, queries);
       }
       end_piece(piece, owners);
       piece = next;

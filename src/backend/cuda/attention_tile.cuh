@@ -54,6 +54,12 @@ __device__ __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[4], 
   }
 }
 
+/// What a lane of the warp has.
+template <typename T>
+__device__ __forceinline__ const T* of_lane(const T* pointer, int lane) {
+  return reinterpret_cast<const T*>(__shfl_sync(all_lanes, reinterpret_cast<uint64_t>(pointer), lane));
+}
+
 template <typename T>
 __device__ __forceinline__ unsigned pack(float low, float high) {
   if constexpr (std::is_same_v<T, Half>) {
@@ -178,39 +184,23 @@ struct RowSums {
     }
   }
 
-  /// Scores become weights relative to the new maximum.
-  template <int block>
+  /// Scores become weights relative to the maximum, which is raised where one exceeds it by more than `margin`, in
+  /// powers of two.
+  template <int block, int margin = 0>
   __device__ __forceinline__ void soften(float (&scores)[block / 8][4], int key, const RowSight (&rows)[2],
                                          float log_scale, const Sight& sight) {
-    const int column = threadIdx.x % 4 * 2;
-    float best[2] = {maximum[0], maximum[1]};
+    scale<block>(scores, log_scale, sight);
+    const bool hidden = max(rows[0].first, rows[1].first) > key || min(rows[0].end, rows[1].end) < key + block;
+    if (__any_sync(all_lanes, hidden)) hide<block>(scores, key, rows);
+    float best[2] = {-INFINITY, -INFINITY};
 #pragma unroll
-    for (int part = 0; part < block / 8; ++part) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = key + part * 8 + column + i % 2;
-        float score = scores[part][i];
-        score = sight.softcap > 0.0F ? sight.softcap * 1.442695041F * fast_tanh(score * (sight.scale / sight.softcap))
-                                     : __fmul_rn(score, log_scale);
-        scores[part][i] = at >= rows[i / 2].first && at < rows[i / 2].end ? score : -INFINITY;
-        best[i / 2] = fmaxf(best[i / 2], scores[part][i]);
-      }
+    for (auto& part : scores) {
+      best[0] = fmaxf(best[0], fmaxf(part[0], part[1]));
+      best[1] = fmaxf(best[1], fmaxf(part[2], part[3]));
     }
-    float base[2];
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      best[row] = fmaxf(best[row], __shfl_xor_sync(all_lanes, best[row], 1));
-      best[row] = fmaxf(best[row], __shfl_xor_sync(all_lanes, best[row], 2));
-      base[row] = best[row] == -INFINITY ? 0.0F : best[row];
-      const float rescale = power_of_two(maximum[row] - base[row]);
-      maximum[row] = best[row];
-      total[row] = __fmul_rn(total[row], rescale);
-#pragma unroll
-      for (auto& part : values) {
-        part[2 * row] *= rescale;
-        part[2 * row + 1] *= rescale;
-      }
-    }
+    const bool grows = best[0] > maximum[0] + margin || best[1] > maximum[1] + margin;
+    if (__any_sync(all_lanes, grows)) raise_maximum(best);
+    const float base[2] = {base_of(maximum[0]), base_of(maximum[1])};
 #pragma unroll
     for (auto& part : scores) {
 #pragma unroll
@@ -222,6 +212,50 @@ struct RowSums {
   }
 
  private:
+  template <int block>
+  static __device__ __forceinline__ void scale(float (&scores)[block / 8][4], float log_scale, const Sight& sight) {
+    if (sight.softcap > 0.0F) {
+      const float cap = sight.softcap * 1.442695041F;
+      const float inner = sight.scale / sight.softcap;
+#pragma unroll
+      for (int i = 0; i < block / 2; ++i) scores[i / 4][i % 4] = cap * fast_tanh(scores[i / 4][i % 4] * inner);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < block / 2; ++i) scores[i / 4][i % 4] = __fmul_rn(scores[i / 4][i % 4], log_scale);
+  }
+
+  /// Keys that a row does not see have no weight.
+  template <int block>
+  static __device__ __forceinline__ void hide(float (&scores)[block / 8][4], int key, const RowSight (&rows)[2]) {
+#pragma unroll
+    for (int i = 0; i < block / 2; ++i) {
+      const int at = key + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+      const RowSight& row = rows[i % 4 / 2];
+      if (at < row.first || at >= row.end) scores[i / 4][i % 4] = -INFINITY;
+    }
+  }
+
+  static __device__ __forceinline__ float base_of(float largest) { return largest == -INFINITY ? 0.0F : largest; }
+
+  /// To the largest of `best` in the four threads of a row, if it is larger.
+  __device__ __forceinline__ void raise_maximum(float (&best)[2]) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      best[row] = fmaxf(best[row], maximum[row]);
+      best[row] = fmaxf(best[row], __shfl_xor_sync(all_lanes, best[row], 1));
+      best[row] = fmaxf(best[row], __shfl_xor_sync(all_lanes, best[row], 2));
+      const float rescale = power_of_two(maximum[row] - base_of(best[row]));
+      maximum[row] = best[row];
+      total[row] = __fmul_rn(total[row], rescale);
+#pragma unroll
+      for (auto& part : values) {
+        part[2 * row] *= rescale;
+        part[2 * row + 1] *= rescale;
+      }
+    }
+  }
+
   static constexpr unsigned unit_bytes = unit_keys * dims * 2;
 
   template <int block>

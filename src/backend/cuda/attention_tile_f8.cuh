@@ -19,20 +19,27 @@ __device__ __forceinline__ unsigned narrow_offset(int row, int piece) {
   return row * dims + piece * 16;
 }
 
-/// Piece `piece` of a row, 16 values, becomes two chunks of half floats in a panel. Threads whose chunks would be in
-/// the same banks take them in another order.
-__device__ __forceinline__ void widen_piece(unsigned panel, int row, int piece, unsigned from) {
-  unsigned in[4];
+/// Sixteen values.
+__device__ __forceinline__ void load_piece(unsigned (&to)[4], unsigned from) {
   asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(in[0]), "=r"(in[1]), "=r"(in[2]), "=r"(in[3])
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(from)
                : "memory");
+}
+__device__ __forceinline__ void load_piece(unsigned (&to)[2], unsigned from) {
+  asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(from) : "memory");
+}
+
+/// Piece `piece` of a row becomes two chunks of half floats in a panel. Threads whose chunks would be in the same banks
+/// take them in another order.
+__device__ __forceinline__ void store_widened(unsigned panel, int row, int piece, const unsigned (&values)[4]) {
+  const bool swapped = piece / 4 % 2 == 1;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int later = i ^ (piece / 4 % 2);
-    const unsigned first = later == 0 ? in[0] : in[2];
-    const unsigned second = later == 0 ? in[1] : in[3];
-    const int chunk = piece % 4 * 2 + later;
+    const bool later = swapped != (i == 1);
+    const unsigned first = later ? values[2] : values[0];
+    const unsigned second = later ? values[3] : values[1];
+    const int chunk = piece % 4 * 2 + (later ? 1 : 0);
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(panel + row * 128 + (chunk ^ row % 8) * 16),
                  "r"(halves_of_e4m3(first)), "r"(halves_of_e4m3(first >> 16)), "r"(halves_of_e4m3(second)),
                  "r"(halves_of_e4m3(second >> 16))
@@ -59,7 +66,7 @@ class NarrowSums {
                                       float log_scale, const Sight& sight) {
     float scores[block / 8][4];
     multiply_keys<block>(scores, q, k);
-    sums_.template soften<block>(scores, key, rows, log_scale, sight);
+    sums_.template soften<block, margin>(scores, key, rows, log_scale, sight);
 #pragma unroll
     for (int unit = 0; unit < block / unit_keys; ++unit) {
       add_values(scores[2 * unit], scores[2 * unit + 1], v + unit * (unit_keys * dims));
@@ -84,6 +91,7 @@ class NarrowSums {
   }
 
  private:
+  static constexpr int margin = 8;                   // more weight than half floats can hold is far off
   using Queries = unsigned[4][4];                    // for four steps of a product, 16 dims each
   static constexpr bool keeps_queries = dims < 256;  // in registers
   static constexpr int run = dims == 64 ? 8 : 16;    // columns of values that follow each other in a thread
@@ -168,16 +176,6 @@ class NarrowSums {
         }
       }
     }
-  }
-
-  static __device__ __forceinline__ void load_piece(unsigned (&to)[4], unsigned from) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(from)
-                 : "memory");
-  }
-  static __device__ __forceinline__ void load_piece(unsigned (&to)[2], unsigned from) {
-    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(from) : "memory");
   }
 
   RowSums<Half, dims> sums_;

@@ -20,6 +20,12 @@ __device__ __forceinline__ uint64_t described(unsigned low) {
   asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "r"(swapped_rows | group_bytes / 16));
   return both;
 }
+/// One thread of a warp, the same one each time.
+__device__ __forceinline__ bool elected() {
+  unsigned yes;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.b32 %0, 1, 0, p;\n}" : "=r"(yes));
+  return yes != 0;
+}
 /// The same value, known to be of the whole warp, so that the units for such values compute with it.
 __device__ __forceinline__ int of_warp(int value) { return __shfl_sync(all_lanes, value, 0); }
 
