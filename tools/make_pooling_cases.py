@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -22,7 +23,8 @@ import tokenizers as K
 import torch
 import transformers as T
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from safetensors.torch import load_file
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from golden import quantized
@@ -126,10 +128,15 @@ def write_expected(folder, expected):
     (folder / "expected.json").write_text(json.dumps(expected, separators=(",", ":")) + "\n")
 
 
-def embedder(folder, tokenizer, pooling, normalize=True, prompts=None):
-    """Adds the files of sentence-transformers, and what it computes."""
+def embedder(folder, tokenizer, pooling, normalize=True, prompts=None, dense=()):
+    """Adds the files of sentence-transformers, and what it computes. `dense`: sizes, biases and functions of layers."""
     transformer = Transformer(str(folder), model_kwargs={"dtype": torch.float32}, max_seq_length=120)
-    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)]
+    size = transformer.get_embedding_dimension()
+    modules = [transformer, Pooling(size, pooling_mode=pooling)]
+    torch.manual_seed(3)
+    for out, bias, function in dense:
+        modules.append(Dense(size, out, bias=bias, activation_function=function()))
+        size = out
     if normalize:
         modules.append(Normalize())
     model = SentenceTransformer(modules=modules, device="cpu", prompts=prompts)
@@ -198,7 +205,9 @@ def make_quantized(out, name):
         write_expected(out / f"{name}_fp8", with_answers_of(plain, expected, False))
         if name in TWINS:
             quantized.to_q8_0_values(source, plain)
-            model = loaded(plain)[0].auto_model
+            scores = expected["task"] == "score"
+            model = CrossEncoder(str(plain), device="cpu", model_kwargs={"dtype": torch.float32}).model if scores \
+                else loaded(plain)[0].auto_model
             tokenizer = T.AutoTokenizer.from_pretrained(source)
             folder = out / f"{name}_q8_0"
             TWINS[name](folder, model, model.config, tokenizer, quantized.add_exactly)
@@ -216,6 +225,45 @@ def bert(out, name):
     copy_vectors(out / name, out / f"{name}_gguf")
 
 
+def nomic_bert(out, name):
+    """With config.json as its own code spells it."""
+    tokenizer = wordpiece()
+    config = T.NomicBertConfig(max_position_embeddings=160, rope_parameters=PLAIN | {"rope_theta": 1000.0}, **SMALL)
+    model = save("NomicBertModel", config, out / name, tokenizer)
+    embedder(out / name, tokenizer, "mean")
+    nomic_twin(out / f"{name}_gguf", model, config, tokenizer)
+    copy_vectors(out / name, out / f"{name}_gguf")
+    (out / name / "config.json").rename(out / name / "config.v5.json")
+    (out / name / "config.json").write_text(json.dumps({
+        "architectures": ["NomicBertModel"], "model_type": "nomic_bert", "activation_function": "swiglu",
+        "layer_norm_epsilon": config.layer_norm_eps, "n_embd": config.hidden_size, "n_head": config.num_attention_heads,
+        "n_inner": config.intermediate_size, "n_layer": config.num_hidden_layers, "n_positions": 160,
+        "max_trained_positions": 2048, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "qkv_proj_bias": False, "prenorm": False,
+        "parallel_block": False, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False,
+        "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "type_vocab_size": 2, "use_rms_norm": False,
+        "causal": False, "vocab_size": config.vocab_size, "torch_dtype": "bfloat16"}, indent=1) + "\n")
+
+
+def bert_dense(out, name):
+    tokenizer = wordpiece()
+    save("BertModel", T.BertConfig(max_position_embeddings=160, **SMALL), out / name, tokenizer, seed=4)
+    embedder(out / name, tokenizer, "cls", normalize=False, dense=[(24, True, torch.nn.Tanh)])
+
+
+def embedding_gemma(out, name):
+    """A decoder that sees both sides, and two layers behind the mean."""
+    tokenizer = qwen_bpe()
+    config = T.Gemma3TextConfig(max_position_embeddings=256, num_key_value_heads=1, head_dim=16, query_pre_attn_scalar=16,
+                                sliding_window=8, use_bidirectional_attention=True, tie_word_embeddings=True,
+                                rope_parameters={"full_attention": PLAIN | {"rope_theta": 1e6}, "sliding_attention": PLAIN},
+                                bos_token_id=None, eos_token_id=0, pad_token_id=0, **SMALL | {"num_hidden_layers": 6})
+    model = save("Gemma3TextModel", config, out / name, tokenizer)
+    embedder(out / name, tokenizer, "mean", prompts={"query": "task: search result | query: ", "document": "title: none | text: "},
+             dense=[(64, False, torch.nn.Identity), (32, False, torch.nn.Identity)])
+    gemma_twin(out / f"{name}_gguf", model, config, tokenizer)
+    copy_vectors(out / name, out / f"{name}_gguf")
+
+
 def bert_score(out, name):
     tokenizer = wordpiece()
     config = T.BertConfig(max_position_embeddings=160, num_labels=1, **SMALL)
@@ -227,8 +275,20 @@ def xlm_roberta(out, name):
     tokenizer = unigram()
     config = T.XLMRobertaConfig(max_position_embeddings=162, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2,
                                 layer_norm_eps=1e-5, **SMALL)
-    save("XLMRobertaModel", config, out / name, tokenizer)
+    model = save("XLMRobertaModel", config, out / name, tokenizer)
     embedder(out / name, tokenizer, "cls")
+    roberta_twin(out / f"{name}_gguf", model, config, tokenizer)
+    copy_vectors(out / name, out / f"{name}_gguf")
+
+
+def xlm_roberta_score(out, name):
+    tokenizer = unigram()
+    config = T.XLMRobertaConfig(max_position_embeddings=162, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+                                layer_norm_eps=1e-5, num_labels=1, **SMALL)
+    model = save("XLMRobertaForSequenceClassification", config, out / name, tokenizer)
+    cross_encoder(out / name, tokenizer)
+    roberta_twin(out / f"{name}_gguf", model, config, tokenizer)
+    (out / f"{name}_gguf" / "expected.json").write_text((out / name / "expected.json").read_text())
 
 
 def roberta_score(out, name):
@@ -350,8 +410,8 @@ def copy_vectors(source, folder):
     write_expected(folder, expected)
 
 
-def bert_twin(folder, model, config, tokenizer, add=add_tensor):
-    w = start_twin(folder, "bert", config)
+def bert_twin(folder, model, config, tokenizer, add=add_tensor, arch="bert"):
+    w = start_twin(folder, arch, config)
     w.add_layer_norm_eps(config.layer_norm_eps)
     w.add_causal_attention(False)
     w.add_pooling_type(gguf.PoolingType.MEAN)
@@ -372,7 +432,72 @@ def bert_twin(folder, model, config, tokenizer, add=add_tensor):
     w.add_eos_token_id(3)
     w.add_add_bos_token(True)
     w.add_add_eos_token(True)
-    finish_twin(w, model, config, "bert", add, skip=("pooler", "position_ids"))
+    if arch == "nomic-bert":
+        w.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    finish_twin(w, model, config, arch, add, skip=("pooler", "position_ids"))
+
+
+# Of transformers, and what its own code and so the converter calls them; the converter keeps q, k and v together.
+NOMIC_NAMES = [("layers.", "encoder.layers."), ("self_attn.o_proj", "attn.out_proj"), ("up_proj", "fc11"), ("gate_proj", "fc12"),
+               ("down_proj", "fc2"), ("post_attention_layernorm", "norm1"), ("post_mlp_layernorm", "norm2"),
+               ("embeddings.LayerNorm", "emb_ln")]
+
+
+class Renamed:
+    """The tensors of a Nomic model as its own code names them."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def state_dict(self):
+        made, parts = {}, {}
+        for key, p in self.model.state_dict().items():
+            if "self_attn." in key and "o_proj" not in key:
+                parts.setdefault(key.split(".self_attn.")[0], []).append(p)
+                continue
+            for now, own in NOMIC_NAMES:
+                key = key.replace(now, own)
+            made[key] = p
+        made.update({f"encoder.{layer}.attn.Wqkv.weight": torch.cat(qkv) for layer, qkv in parts.items()})
+        return made
+
+
+def nomic_twin(folder, model, config, tokenizer, add=add_tensor):
+    bert_twin(folder, Renamed(model), config, tokenizer, add, "nomic-bert")
+
+
+def unigram_vocabulary(w, tokenizer, size):
+    pieces = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["vocab"]
+    special = set(tokenizer.all_special_ids)
+    unknown = tokenizer.unk_token_id
+    w.add_tokenizer_model("t5")
+    w.add_tokenizer_pre("default")
+    w.add_token_list([piece for piece, _ in pieces] + [f"[PAD{i}]" for i in range(size - len(pieces))])
+    w.add_token_scores([score for _, score in pieces] + [-10000.0] * (size - len(pieces)))
+    w.add_token_types([2 if i == unknown else 3 if i in special else 1 if i < len(pieces) else 5 for i in range(size)])
+    w.add_add_space_prefix(True)
+    w.add_remove_extra_whitespaces(False)
+    for add, token in ((w.add_bos_token_id, tokenizer.bos_token_id), (w.add_eos_token_id, tokenizer.eos_token_id),
+                       (w.add_unk_token_id, unknown), (w.add_sep_token_id, tokenizer.sep_token_id),
+                       (w.add_pad_token_id, tokenizer.pad_token_id)):
+        add(token)
+    w.add_add_bos_token(True)
+    w.add_add_eos_token(True)
+
+
+def roberta_twin(folder, model, config, tokenizer, add=add_tensor):
+    """Tables of positions begin at the first that is used, and a classifier is `cls` and `cls.output`."""
+    w = start_twin(folder, "bert", config)
+    w.add_layer_norm_eps(config.layer_norm_eps)
+    w.add_causal_attention(False)
+    scores = hasattr(model, "classifier")
+    w.add_pooling_type(gguf.PoolingType.RANK if scores else gguf.PoolingType.CLS)
+    w.add_token_type_count(config.type_vocab_size)
+    unigram_vocabulary(w, tokenizer, config.vocab_size)
+    tensors = {key.removeprefix("roberta."): p for key, p in model.state_dict().items() if "pooler" not in key and "_ids" not in key}
+    positions = "embeddings.position_embeddings.weight"
+    tensors[positions] = tensors[positions][config.pad_token_id + 1:]
+    finish_twin(w, SimpleNamespace(state_dict=lambda: tensors), config, "bert", add)
 
 
 def byte_vocabulary(w, tokenizer, size):
@@ -421,11 +546,31 @@ def qwen_twin(folder, model, config, tokenizer, add=add_tensor):
     finish_twin(w, model, config, "qwen3", add)
 
 
-MODELS = (bert, bert_score, xlm_roberta, roberta_score, modern_bert, modern_bert_score, qwen3_embedding, qwen3_mean, qwen3_score,
+def gemma_twin(folder, model, config, tokenizer, add=add_tensor):
+    w = start_twin(folder, "gemma-embedding", config)
+    w.add_head_count_kv(config.num_key_value_heads)
+    w.add_key_length(config.head_dim)
+    w.add_value_length(config.head_dim)
+    w.add_layer_norm_rms_eps(config.rms_norm_eps)
+    w.add_rope_freq_base(config.rope_parameters["full_attention"]["rope_theta"])
+    w.add_sliding_window((config.sliding_window - 1) * 2)  # transformers keeps half of it
+    w.add_pooling_type(gguf.PoolingType.MEAN)
+    byte_vocabulary(w, tokenizer, config.vocab_size)
+    w.add_eos_token_id(0)
+    w.add_pad_token_id(0)
+    w.add_add_bos_token(False)
+    w.add_add_eos_token(True)
+    for layer in ("2_Dense", "3_Dense"):
+        weights = load_file(folder.parent / "embedding_gemma" / layer / "model.safetensors")
+        w.add_tensor(f"dense_{layer[0]}.weight", weights["linear.weight"].numpy())
+    finish_twin(w, model, config, "gemma-embedding", lambda w, name, x: add(w, name, x + 1 if "norm" in name else x))
+
+
+MODELS = (xlm_roberta_score, bert_dense, embedding_gemma, bert, nomic_bert, bert_score, xlm_roberta, roberta_score, modern_bert, modern_bert_score, qwen3_embedding, qwen3_mean, qwen3_score,
           qwen3_reranker)
 
 
-TWINS = {"bert": bert_twin, "modern_bert": modern_twin, "qwen3_embedding": qwen_twin}
+TWINS = {"xlm_roberta": roberta_twin, "xlm_roberta_score": roberta_twin, "embedding_gemma": gemma_twin, "bert": bert_twin, "nomic_bert": nomic_twin, "modern_bert": modern_twin, "qwen3_embedding": qwen_twin}
 
 
 def main():

@@ -57,8 +57,8 @@ HIDDEN = "\ue000" * 3
 
 
 class HuggingFace:
-    def __init__(self, made):
-        made.add_tokens(kinds.ADDED)
+    def __init__(self, made, added=kinds.ADDED):
+        made.add_tokens(added)
         self.made = made
         # Special tokens in ordinary text are ordinary: where the model could find them as pieces, they get other names.
         raw = json.loads(made.to_str())
@@ -140,4 +140,5 @@ def main():
     (folder / "generated_hashes.json").write_text("{\n" + ",\n".join(hashes) + "\n}\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

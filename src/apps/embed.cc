@@ -95,7 +95,7 @@ Result<std::string> prompt_of(const Task& task, const std::string& asked) {
 
 Status check_dimensions(const Instance& instance, int dimensions) {
   const Task& task = instance.task();
-  const int dim = instance.spec().dim;
+  const int dim = instance.spec().pooler->vector_size(instance.spec().dim);
   const auto& listed = task.dimensions;
   if (dimensions == 0 || dimensions == dim) return {};
   if (dimensions > 0 && dimensions < dim && task.any_dimensions) return {};

@@ -30,9 +30,24 @@ Result<Json> read_json_if_there(const std::string& path) {
   return read_json(path);
 }
 
+/// Files of old models need not say of which class they are; config.json says of which kind the model is.
+Result<std::shared_ptr<const Tokenizer>> from_merges(const std::string& directory, Json config) {
+  const std::string path = directory + "/vocab.json";
+  ASSIGN_OR_RETURN(const std::string vocabulary, read_file(path, max_text_bytes));
+  ASSIGN_OR_RETURN(const std::string merges, read_file(directory + "/merges.txt", max_text_bytes));
+  ASSIGN_OR_RETURN(const Json model, read_json_if_there(directory + "/config.json"));
+  const std::string kind = model.string("model_type").value_or("");
+  if (config.present("tokenizer_class") == nullptr && kind == "roberta") {
+    config = config.is_object() ? std::move(config) : Json(Json::Object());
+    config.set("tokenizer_class", "RobertaTokenizer");
+  }
+  return about(path, Tokenizer::from_merges(vocabulary, merges, config));
+}
+
 Result<std::shared_ptr<const Tokenizer>> from_files(const std::string& directory) {
   const std::string path = directory + "/tokenizer.json";
   const std::string sentence_piece = directory + "/tokenizer.model";
+  const std::string tekken = directory + "/tekken.json";
   ASSIGN_OR_RETURN(const Json config, read_json_if_there(directory + "/tokenizer_config.json"));
   if (file_exists(path)) {
     ASSIGN_OR_RETURN(const std::string text, read_file(path, max_text_bytes));
@@ -42,8 +57,17 @@ Result<std::shared_ptr<const Tokenizer>> from_files(const std::string& directory
     ASSIGN_OR_RETURN(const std::string model, read_file(sentence_piece, max_text_bytes));
     return about(sentence_piece, Tokenizer::from_sentence_piece(model, config));
   }
+  if (file_exists(tekken)) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(tekken, max_text_bytes));
+    return about(tekken, Tokenizer::from_tekken(text));
+  }
+  if (file_exists(directory + "/vocab.json") && file_exists(directory + "/merges.txt")) {
+    return from_merges(directory, config);
+  }
   return Error{
-      fmt::format("{}: there is no tokenizer.json and no tokenizer.model; name one with --tokenizer", directory)};
+      fmt::format("{}: there is no tokenizer.json, tokenizer.model, tekken.json or vocab.json with merges.txt; name "
+                  "one with --tokenizer",
+                  directory)};
 }
 
 /// "Phi 3 Mini", "phi-3.5-mini-instruct", ...
@@ -91,22 +115,33 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-/// A template in tokenizer_config.json: a string, or a list of named ones of which "default" is for chats without
-/// tools.
-std::optional<std::string> template_of(const Json& tokenizer_config) {
+/// Templates by what they are for.
+struct TemplateSources {
+  std::optional<std::string> chat, tools;
+};
+
+/// Those in tokenizer_config.json: a string, or a list of named ones, "default" and "tool_use" among them.
+TemplateSources templates_of(const Json& tokenizer_config) {
+  TemplateSources found;
   const Json* value = tokenizer_config.present("chat_template");
-  if (value == nullptr) return std::nullopt;
-  if (value->is_string()) return value->as_string();
-  std::optional<std::string> found;
+  if (value == nullptr) return found;
+  if (value->is_string()) found.chat = value->as_string();
   if (!value->is_array()) return found;
   for (const Json& named : value->items()) {
-    if (!found || named.string("name") == "default") found = named.string("template");
+    const std::string name = named.string("name").value_or("");
+    if (name == "tool_use") found.tools = named.string("template");
+    if (!found.chat || name == "default") found.chat = named.string("template");
   }
   return found;
 }
 
-Result<std::optional<ChatTemplate>> parse(const std::string& path, const std::string& source) {
+Result<std::optional<ChatTemplate>> parse(const std::string& path, const std::string& source,
+                                          const std::optional<std::string>& for_tools = {}) {
   ASSIGN_OR_RETURN(ChatTemplate parsed, about(path, ChatTemplate::parse(source)));
+  if (for_tools) {
+    const Status other = parsed.use_for_tools(*for_tools);
+    if (!other.ok()) return Error{fmt::format("{}: the template of tools: {}", path, other.error().message)};
+  }
   return std::optional<ChatTemplate>(std::move(parsed));
 }
 
@@ -114,13 +149,16 @@ Result<std::optional<ChatTemplate>> template_from_files(const std::string& direc
   const std::string own = directory + "/chat_template.jinja";
   if (file_exists(own)) {
     ASSIGN_OR_RETURN(const std::string source, read_file(own, max_text_bytes));
-    return parse(own, source);
+    const std::string of_tools = directory + "/additional_chat_templates/tool_use.jinja";
+    if (!file_exists(of_tools)) return parse(own, source);
+    ASSIGN_OR_RETURN(const std::string for_tools, read_file(of_tools, max_text_bytes));
+    return parse(own, source, for_tools);
   }
   const std::string path = directory + "/tokenizer_config.json";
   ASSIGN_OR_RETURN(const Json config, read_json_if_there(path));
-  const std::optional<std::string> source = template_of(config);
-  if (!source) return std::optional<ChatTemplate>();
-  return parse(path, *source);
+  const TemplateSources sources = templates_of(config);
+  if (!sources.chat) return std::optional<ChatTemplate>();
+  return parse(path, *sources.chat, sources.tools);
 }
 
 }  // namespace
@@ -131,6 +169,10 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const Checkpoint& checkp
   }
   if (is_directory(other)) return from_files(other);
   if (other == "tokenizer.json" || other.ends_with("/tokenizer.json")) return from_files(directory_of(other));
+  if (other == "tekken.json" || other.ends_with("/tekken.json")) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(other, max_text_bytes));
+    return about(other, Tokenizer::from_tekken(text));
+  }
   if (other.ends_with(".json")) {
     ASSIGN_OR_RETURN(const std::string text, read_file(other, max_text_bytes));
     return about(other, Tokenizer::from_json(text, Json()));
@@ -158,7 +200,9 @@ Result<std::optional<ChatTemplate>> load_chat_template(const Checkpoint& checkpo
   if (checkpoint.kind() == CheckpointKind::safetensors) return template_from_files(checkpoint.path());
   ASSIGN_OR_RETURN(const std::optional<StoredVocabulary> stored, checkpoint.vocabulary());
   if (!stored || stored->chat_template.empty()) return std::optional<ChatTemplate>();
-  return parse(checkpoint.path(), stored->chat_template);
+  std::optional<std::string> for_tools;
+  if (!stored->tool_template.empty()) for_tools = stored->tool_template;
+  return parse(checkpoint.path(), stored->chat_template, for_tools);
 }
 
 }  // namespace quern

@@ -28,6 +28,7 @@ class Directory final : public Checkpoint {
   Directory& operator=(const Directory&) = delete;
 
   std::string write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(path_ + "/" + name).parent_path());
     std::ofstream(path_ + "/" + name) << text;
     return path_ + "/" + name;
   }
@@ -58,8 +59,9 @@ TEST(LoaderText, ATokenizerIsFoundBesideTheModelOrWhereTheUserSays) {
   const std::string file = model.write("tokenizer.json", tokenizer_json);
 
   ASSERT_FALSE(missing.ok());
-  EXPECT_EQ(missing.error().message,
-            model.path() + ": there is no tokenizer.json and no tokenizer.model; name one with --tokenizer");
+  EXPECT_EQ(missing.error().message, model.path() +
+                                         ": there is no tokenizer.json, tokenizer.model, tekken.json or vocab.json "
+                                         "with merges.txt; name one with --tokenizer");
   for (const std::string& other : {std::string(), file, model.path()}) {
     const auto tokenizer = load_tokenizer(model, other);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
@@ -77,6 +79,18 @@ TEST(LoaderText, AnErrorNamesTheFile) {
   EXPECT_TRUE(template_of(model).starts_with(model.path() + "/chat_template.jinja: ")) << template_of(model);
 }
 
+TEST(LoaderText, OldAndMistralsOwnFilesAreTokenizersToo) {
+  const Directory model;
+  model.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<s>": 3, "</s>": 4})");
+  EXPECT_FALSE(load_tokenizer(model).ok());
+  model.write("merges.txt", "#version: 0.2\na b\n");
+  EXPECT_EQ((*load_tokenizer(model))->encode("ab", {}).value(), (std::vector<int32_t>{2}));
+  model.write("config.json", R"({"model_type": "roberta"})");
+  EXPECT_EQ((*load_tokenizer(model))->encode("ab", {}).value(), (std::vector<int32_t>{3, 2, 4}));
+  model.write("tekken.json", "{}");
+  EXPECT_TRUE(load_tokenizer(model).error().message.find("tekken.json: there is no \"config\"") != std::string::npos);
+}
+
 TEST(LoaderText, ATemplateOfItsOwnWinsOverTheConfigurations) {
   const Directory model;
   EXPECT_EQ(template_of(model), "none");
@@ -89,6 +103,34 @@ TEST(LoaderText, ATemplateOfItsOwnWinsOverTheConfigurations) {
 
   EXPECT_EQ(template_of(model, "{{ given }}"), "{{ given }}");
   EXPECT_EQ(template_of(model, model.write("other.jinja", "other")), "other");
+}
+
+/// What the template of a model makes of an empty conversation, and of one with tools.
+std::string rendered(const Directory& model) {
+  const auto loaded = load_chat_template(model);
+  EXPECT_TRUE(loaded.ok() && *loaded);
+  std::string out;
+  for (const char* variables :
+       {R"({"messages":[]})", R"({"messages":[],"tools":[]})", R"({"messages":[],"tools":[1]})"}) {
+    out += join((*loaded)->render(Json::parse(variables).value()).value()) + "|";
+  }
+  return out;
+}
+
+TEST(LoaderText, ConversationsWithToolsMayHaveATemplateOfTheirOwn) {
+  const Directory model;
+  model.write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "tools {{ tools }}"},
+                                                              {"name": "default", "template": "plain"}]})");
+  EXPECT_EQ(rendered(model), "plain|plain|tools [1]|");
+
+  model.write("chat_template.jinja", "from file");
+  EXPECT_EQ(rendered(model), "from file|from file|from file|");
+
+  model.write("additional_chat_templates/tool_use.jinja", "file of tools");
+  EXPECT_EQ(rendered(model), "from file|from file|file of tools|");
+
+  model.write("additional_chat_templates/tool_use.jinja", "{% if");
+  EXPECT_NE(template_of(model).find("the template of tools: "), std::string::npos) << template_of(model);
 }
 
 TEST(LoaderText, OfNamedTemplatesTheDefaultIsTaken) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
 #include <ostream>
@@ -18,6 +19,7 @@
 namespace quern {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::MatrixCase;
 
 const std::string folder = QUERN_SOURCE_DIR "/tests/pooling/";
@@ -207,30 +209,69 @@ TEST(Pooling, ATextIsCancelled) {
   EXPECT_EQ((*instance)->engine->check_drained(), "");
 }
 
-TEST(Pooling, FilesThatAskForWhatIsNotThereAreRefused) {
-  const std::filesystem::path copy = std::filesystem::path(::testing::TempDir()) / "pooling_refused";
-  std::filesystem::remove_all(copy);
-  std::filesystem::copy(folder + "qwen3_embedding", copy, std::filesystem::copy_options::recursive);
-  InstanceOptions options;
-  options.model = copy;
-  options.task = "auto";
-  const auto refusal = [&] {
-    const auto opened = open_model(options);
-    return opened.ok() ? std::string("accepted") : opened.error().message;
-  };
-  const auto write = [&](const char* file, const char* text) {
-    std::FILE* out = std::fopen((copy / file).c_str(), "w");
+/// A copy of a model of tests/pooling, to be spoilt.
+class Spoilt {
+ public:
+  explicit Spoilt(const std::string& model)
+      : path_(std::filesystem::path(::testing::TempDir()) / ("pooling_refused_" + model)) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::copy(folder + model, path_, std::filesystem::copy_options::recursive);
+  }
+  ~Spoilt() { std::filesystem::remove_all(path_); }
+  Spoilt(const Spoilt&) = delete;
+  Spoilt& operator=(const Spoilt&) = delete;
+
+  void write(const char* file, const char* text) const {
+    std::FILE* out = std::fopen((path_ / file).c_str(), "w");
     std::fputs(text, out);
     std::fclose(out);
-  };
-  write("1_Pooling/config.json", R"({"pooling_mode": "max"})");
-  EXPECT_NE(refusal().find("only one of the poolings cls, mean and lasttoken"), std::string::npos) << refusal();
-  write("1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})");
-  EXPECT_NE(refusal().find("knows nothing of the others"), std::string::npos) << refusal();
-  write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true, "pooling_mode_lasttoken": true})");
-  EXPECT_NE(refusal().find("only one of the poolings"), std::string::npos) << refusal();
-  write("modules.json", R"([{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}])");
-  EXPECT_NE(refusal().find("the module \"sentence_transformers.models.Dense\" is not supported"), std::string::npos);
+  }
+  /// What is said of it after `file` got another text.
+  std::string refusal(const char* file, const char* text) const {
+    write(file, text);
+    InstanceOptions options;
+    options.model = path_;
+    options.task = "auto";
+    const auto opened = open_model(options);
+    return opened.ok() ? std::string("accepted") : opened.error().message;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(Pooling, FilesThatAskForWhatIsNotThereAreRefused) {
+  const Spoilt model("qwen3_embedding");
+  const char* const pooling = "1_Pooling/config.json";
+  EXPECT_THAT(model.refusal(pooling, R"({"pooling_mode": "max"})"),
+              HasSubstr("only one of the poolings cls, mean and lasttoken"));
+  EXPECT_THAT(model.refusal(pooling, R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})"),
+              HasSubstr("knows nothing of the others"));
+  EXPECT_THAT(model.refusal(pooling, R"({"pooling_mode_mean_tokens": true, "pooling_mode_lasttoken": true})"),
+              HasSubstr("only one of the poolings"));
+  EXPECT_THAT(model.refusal("modules.json", R"([{"type": "sentence_transformers.models.CNN", "path": "2_CNN"}])"),
+              HasSubstr("the module \"sentence_transformers.models.CNN\" is not supported"));
+}
+
+TEST(Pooling, DenseModulesThatContradictThemselvesAreRefused) {
+  const Spoilt model("bert_dense");
+  const char* const dense = "2_Dense/config.json";
+  const std::string good =
+      R"({"in_features": 32, "out_features": 24, "bias": true, "activation_function": "torch.nn.modules.activation.Tanh"})";
+  EXPECT_EQ(model.refusal(dense, good.c_str()), "accepted");
+  EXPECT_THAT(model.refusal(dense, R"({"out_features": 25})"), HasSubstr("2_Dense.linear"));
+  EXPECT_THAT(model.refusal(dense, R"({"out_features": 0})"), HasSubstr("out_features"));
+  EXPECT_THAT(model.refusal(dense, R"({"out_features": 24, "activation_function": "torch.nn.modules.activation.ELU"})"),
+              HasSubstr("activation.ELU is not supported"));
+  EXPECT_THAT(model.refusal(dense, "[]"), HasSubstr("2_Dense/config.json"));
+  model.write(dense, good.c_str());
+  const std::string pooling = R"([{"type": "x.Pooling", "path": "1_Pooling"},)";
+  EXPECT_THAT(model.refusal("modules.json", (pooling + R"({"type": "x.Dense", "path": "../2_Dense"}])").c_str()),
+              HasSubstr("2_Dense"));
+  EXPECT_THAT(model.refusal("modules.json", (pooling + R"({"type": "x.Dense", "path": "3_Dense"}])").c_str()),
+              HasSubstr("3_Dense"));
+  EXPECT_THAT(model.refusal("modules.json", R"([{"type": "x.Dense", "path": "2_Dense"}])"),
+              HasSubstr("between pooling and normalization"));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ constexpr int64_t max_file_bytes = int64_t{16} << 20;
 /// What the files of sentence-transformers say, as far as there are any.
 struct Modules {
   std::optional<Pooling> pooling;
+  std::vector<DenseSpec> dense;
   bool normalize = false;
   int max_tokens = 0;
   std::map<std::string, std::string> prompts;
@@ -67,6 +68,24 @@ Result<Pooling> read_pooling(const std::string& path) {
   return *found;
 }
 
+/// Its tensors are in a file of their own, which the checkpoint has under the folder's name.
+Result<DenseSpec> read_dense(const std::string& folder, const std::string& place) {
+  const std::string path = folder + "/" + place + "/config.json";
+  ASSIGN_OR_RETURN(const Json json, read_if_there(path));
+  if (!json.is_object()) return Error{fmt::format("{}: there is no such file, or it holds no object", path)};
+  DenseSpec dense{place + ".linear", 0, json.boolean("bias").value_or(true), HeadSpec::Function::none};
+  const int64_t size = json.integer("out_features").value_or(0);
+  if (size < 1 || size > 1 << 20) return Error{fmt::format("{}: \"out_features\" must be 1 to 1048576", path)};
+  dense.size = static_cast<int>(size);
+  const std::string function = json.string("activation_function").value_or("torch.nn.modules.activation.Tanh");
+  if (function.ends_with(".Tanh")) dense.function = HeadSpec::Function::tanh;
+  if (function.ends_with(".GELU")) dense.function = HeadSpec::Function::gelu;
+  if (dense.function == HeadSpec::Function::none && !function.ends_with(".Identity")) {
+    return Error{fmt::format("{}: the activation function {} is not supported", path, function)};
+  }
+  return dense;
+}
+
 Status read_module(const std::string& folder, const Json& module, Modules* modules) {
   const std::string type = module.string("type").value_or("");
   const std::string kind = type.substr(type.rfind('.') + 1);
@@ -77,7 +96,13 @@ Status read_module(const std::string& folder, const Json& module, Modules* modul
     ASSIGN_OR_RETURN(modules->pooling, read_pooling(path + "/config.json"));
     return {};
   }
-  return Error{fmt::format("{}/modules.json: the module \"{}\" is not supported", folder, type)};
+  if (kind == "Dense" && modules->pooling && !modules->normalize) {
+    ASSIGN_OR_RETURN(const DenseSpec dense, read_dense(folder, module.string("path").value_or("")));
+    modules->dense.push_back(dense);
+    return {};
+  }
+  return Error{fmt::format("{}/modules.json: the module \"{}\" is not supported{}", folder, type,
+                           kind == "Dense" ? " there; it must stand between pooling and normalization" : "")};
 }
 
 Result<Modules> read_modules(const std::string& folder) {
@@ -166,11 +191,22 @@ Status check_scores(const Checkpoint& checkpoint, const DecoderSpec& spec) {
                            checkpoint.path(), head.labels)};
 }
 
+/// Of a GGUF file: layers that every vector goes through.
+std::vector<DenseSpec> stored_dense(const Checkpoint& checkpoint) {
+  std::vector<DenseSpec> dense;
+  for (const char* name : {"dense_2", "dense_3"}) {
+    const StoredTensor* matrix = checkpoint.find(std::string(name) + ".weight");
+    if (matrix != nullptr) dense.push_back({name, static_cast<int>(matrix->shape[0]), false, HeadSpec::Function::none});
+  }
+  return dense;
+}
+
 /// Vectors: the files say how, or the architecture has its usual way.
 Status complete_pooler(const Checkpoint& checkpoint, const Json& config, const Modules& modules, DecoderSpec* spec) {
   const std::optional<Pooling> said = modules.pooling ? modules.pooling : stored_pooling(config);
   if (!spec->pooler) spec->pooler.emplace(PoolerSpec{is_causal(*spec) ? Pooling::last : Pooling::mean, {}});
   spec->pooler->head.reset();
+  spec->pooler->dense = checkpoint.kind() == CheckpointKind::gguf ? stored_dense(checkpoint) : modules.dense;
   if (said) spec->pooler->pooling = *said;
   if (spec->pooler->pooling == Pooling::first && is_causal(*spec)) {
     return Error{fmt::format("{}: the first token of a {} knows nothing of the others, so it cannot stand for the text",
@@ -199,11 +235,12 @@ Result<Task> choose_task(const Checkpoint& checkpoint, const Json& config, const
     ASSIGN_OR_RETURN(modules, read_modules(checkpoint.path()));
   }
   if (config.string("pooling") == "rank") {
-    if (!is_causal(*spec)) {
+    const bool has_head = spec->pooler && spec->pooler->head;
+    if (!is_causal(*spec) && !has_head) {
       return Error{fmt::format("{}: scores of a {} are only supported from safetensors files", checkpoint.path(),
                                spec->architecture)};
     }
-    spec->pooler = stored_yes_or_no();
+    if (!has_head) spec->pooler = stored_yes_or_no();
   }
   task.output = natural_task(*spec, config, modules);
   for (const OutputKind kind : {OutputKind::tokens, OutputKind::pooled, OutputKind::scores}) {
@@ -230,7 +267,7 @@ Result<Task> choose_task(const Checkpoint& checkpoint, const Json& config, const
     return task;
   }
   TRY(complete_pooler(checkpoint, config, modules, spec));
-  TRY(read_dimensions(config, spec->dim, &task));
+  TRY(read_dimensions(config, spec->pooler->vector_size(spec->dim), &task));
   if (modules.pooling) task.normalize = modules.normalize;
   task.max_tokens = modules.max_tokens;
   task.prompts = std::move(modules.prompts);

@@ -384,11 +384,14 @@ Result<std::optional<StoredVocabulary>> vocabulary_of(const std::vector<Change>&
 }
 
 TEST(GgufVocabulary, IsReadWhole) {
-  const StoredVocabulary vocabulary = *vocabulary_of({with_text("tokenizer.chat_template", "{{x}}")}).value();
+  const StoredVocabulary vocabulary = *vocabulary_of({with_text("tokenizer.chat_template", "{{x}}"),
+                                                      with_text("tokenizer.chat_template.tool_use", "{{y}}")})
+                                           .value();
 
   EXPECT_EQ(vocabulary.model, "gpt2");
   EXPECT_EQ(vocabulary.pre, "smollm");
   EXPECT_EQ(vocabulary.chat_template, "{{x}}");
+  EXPECT_EQ(vocabulary.tool_template, "{{y}}");
   EXPECT_THAT(vocabulary.tokens, ElementsAre("<s>", "a", "b", "ab"));
   EXPECT_THAT(vocabulary.merges, ElementsAre("a b"));
   EXPECT_THAT(vocabulary.types, ElementsAre(3, 1, 1, 1));
@@ -433,7 +436,9 @@ TEST(GgufVocabulary, TablesThatLieAreRefused) {
     EXPECT_EQ(refused(with(name, 3)), "accepted");
   }
   EXPECT_NE(refused(with("tokenizer.ggml.add_bos_token", 1)), "accepted");
-  EXPECT_THAT(refused(with_text("tokenizer.chat_template", std::string(50 << 20, '{'))), HasSubstr("more than"));
+  for (const char* name : {"tokenizer.chat_template", "tokenizer.chat_template.tool_use"}) {
+    EXPECT_THAT(refused(with_text(name, std::string(50 << 20, '{'))), HasSubstr("more than"));
+  }
 }
 
 }  // namespace

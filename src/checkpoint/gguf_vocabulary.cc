@@ -100,6 +100,13 @@ Status read_flags(const Gguf& gguf, StoredVocabulary& vocabulary) {
   return {};
 }
 
+Result<std::string> read_template(const Gguf& gguf, std::string_view name) {
+  ASSIGN_OR_RETURN(const auto text, gguf.string(name));
+  if (text.value_or("").size() <= longest_template) return text.value_or("");
+  return gguf.refuse(std::string(name),
+                     fmt::format("has {} bytes, more than the {} allowed", text->size(), longest_template));
+}
+
 }  // namespace
 
 Result<std::optional<StoredVocabulary>> gguf_vocabulary(const Gguf& gguf) {
@@ -109,12 +116,8 @@ Result<std::optional<StoredVocabulary>> gguf_vocabulary(const Gguf& gguf) {
   vocabulary.model = *model;
   ASSIGN_OR_RETURN(const auto pre, gguf.string(key("pre")));
   vocabulary.pre = pre.value_or("");
-  ASSIGN_OR_RETURN(const auto chat_template, gguf.string("tokenizer.chat_template"));
-  vocabulary.chat_template = chat_template.value_or("");
-  if (vocabulary.chat_template.size() > longest_template) {
-    return gguf.refuse("tokenizer.chat_template", fmt::format("has {} bytes, more than the {} allowed",
-                                                              vocabulary.chat_template.size(), longest_template));
-  }
+  ASSIGN_OR_RETURN(vocabulary.chat_template, read_template(gguf, "tokenizer.chat_template"));
+  ASSIGN_OR_RETURN(vocabulary.tool_template, read_template(gguf, "tokenizer.chat_template.tool_use"));
   TRY(read_tokens(gguf, vocabulary));
   TRY(read_tables(gguf, vocabulary));
   TRY(read_ids(gguf, vocabulary));

@@ -47,6 +47,7 @@ class SafetensorsCheckpoint final : public Checkpoint {
   Result<Json> open_files();
   Result<Json> open_shards();
   Status add_file(const std::string& name);
+  Status add_modules();
   Status index_tensors();
   Status check_index(const Json& weight_map) const;
 
@@ -89,6 +90,7 @@ Result<std::unique_ptr<Checkpoint>> SafetensorsCheckpoint::open(const std::strin
   checkpoint->directory_ = directory;
   TRY(checkpoint->read_configs());
   ASSIGN_OR_RETURN(const Json weight_map, checkpoint->open_files());
+  TRY(checkpoint->add_modules());
   TRY(checkpoint->index_tensors());
   if (weight_map.is_object()) TRY(checkpoint->check_index(weight_map));
   ASSIGN_OR_RETURN(checkpoint->tensors_, join_mxfp4_pairs(std::move(checkpoint->tensors_), directory));
@@ -174,6 +176,23 @@ Status SafetensorsCheckpoint::add_file(const std::string& name) {
   file_of_.resize(tensors_.size(), files_.size());
   files_.push_back(std::move(mapped));
   file_names_.push_back(name);
+  return {};
+}
+
+/// The Dense modules of sentence-transformers: tensor "linear.weight" of the folder 2_Dense is "2_Dense.linear.weight".
+Status SafetensorsCheckpoint::add_modules() {
+  if (!file_exists(file("modules.json"))) return {};
+  ASSIGN_OR_RETURN(const std::string text, read_file(file("modules.json"), largest_config));
+  const auto modules = Json::parse(text);
+  if (!modules.ok() || !modules->is_array()) return {};  // who asks for vectors is told
+  for (const Json& module : modules->items()) {
+    const std::string folder = module.string("path").value_or("");
+    const bool plain = !folder.empty() && folder.find_first_of(std::string_view("/\\.\0", 4)) == std::string::npos;
+    if (!module.string("type").value_or("").ends_with(".Dense") || !plain) continue;
+    const size_t first = tensors_.size();
+    TRY(add_file(folder + "/model.safetensors"));
+    for (size_t i = first; i < tensors_.size(); ++i) tensors_[i].name = folder + "." + tensors_[i].name;
+  }
   return {};
 }
 

@@ -29,7 +29,7 @@ struct StoredTensor {
 
 /// The vocabulary inside a GGUF file (`tokenizer.ggml.*`), as it is there.
 struct StoredVocabulary {
-  std::string model, pre, chat_template;
+  std::string model, pre, chat_template, tool_template;
   std::vector<std::string> tokens, merges;
   std::vector<float> scores;
   std::vector<int32_t> types;

@@ -55,13 +55,13 @@ StepInputs inputs_at(std::byte* memory, const StepShape& shape) {
 Tensor run(const PoolingModel& model, Step& step, Tensor sums) {
   Tensor vectors = model.decoder.forward(step);
   if (model.pooler.pooling() == Pooling::mean) {
-    const Dtype dtype = model.pooler.has_head() ? step.exec.activations : Dtype::f32;
+    const Dtype dtype = model.pooler.has_layers() ? step.exec.activations : Dtype::f32;
     const Tensor means = step.exec.arena.tensor(dtype, step.shape.segments, model.dim);
     mean_pool_into(step.exec, means, sums, vectors, step.inputs.segments);
     vectors = means;
   }
-  if (!vectors || !model.pooler.has_head()) return vectors;
-  return model.pooler.scores(step, vectors);
+  if (!vectors || !model.pooler.has_layers()) return vectors;
+  return model.pooler.apply(step, vectors);
 }
 
 int64_t measured_bytes(const PoolingModel& model, Queue queue, const ModelExecutorOptions& options,

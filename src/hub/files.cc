@@ -17,11 +17,12 @@ constexpr std::array<std::string_view, 24> kPreferred = {
     "Q3_K_M", "Q3_K_S",     "BF16",   "F16",   "IQ3_XXS",   "Q2_K", "Q2_0", "F32"};
 
 /// Beside the weights, what a folder with safetensors may have that is read.
-constexpr std::array<std::string_view, 18> kSmallFiles = {"config.json",
+constexpr std::array<std::string_view, 20> kSmallFiles = {"config.json",
                                                           "generation_config.json",
                                                           "tokenizer.json",
                                                           "tokenizer_config.json",
                                                           "tokenizer.model",
+                                                          "tekken.json",
                                                           "special_tokens_map.json",
                                                           "added_tokens.json",
                                                           "vocab.json",
@@ -29,6 +30,7 @@ constexpr std::array<std::string_view, 18> kSmallFiles = {"config.json",
                                                           "merges.txt",
                                                           "chat_template.json",
                                                           "chat_template.jinja",
+                                                          "additional_chat_templates/tool_use.jinja",
                                                           "modules.json",
                                                           "sentence_bert_config.json",
                                                           "config_sentence_transformers.json",

@@ -13,11 +13,17 @@ Result<Pooler> Pooler::build(const DecoderSpec& spec, Weights& weights) {
   Pooler pooler;
   pooler.pooling_ = spec.pooler->pooling;
   pooler.dim_ = spec.dim;
+  int dim = spec.dim;
+  for (const DenseSpec& dense : spec.pooler->dense) {
+    ASSIGN_OR_RETURN(const Matrix matrix, weights.matrix({{dense.name, dense.size}}, dim, dense.bias));
+    pooler.layers_.push_back({matrix, dense.function});
+    dim = dense.size;
+  }
   if (!spec.pooler->head) return pooler;
   const HeadSpec& head = *spec.pooler->head;
-  pooler.function_ = head.function;
   if (!head.dense.empty()) {
-    ASSIGN_OR_RETURN(pooler.dense_, weights.matrix({{head.dense, spec.dim}}, spec.dim, head.dense_bias));
+    ASSIGN_OR_RETURN(const Matrix matrix, weights.matrix({{head.dense, spec.dim}}, spec.dim, head.dense_bias));
+    pooler.layers_.push_back({matrix, head.function});
   }
   ASSIGN_OR_RETURN(pooler.norm_, Norm::load(head.norm, spec.dim, spec.norm, weights));
   if (!head.tokens) {
@@ -35,26 +41,30 @@ Result<Pooler> Pooler::build(const DecoderSpec& spec, Weights& weights) {
   return pooler;
 }
 
-Tensor Pooler::scores(Step& step, Tensor vectors) const {
+Tensor Pooler::apply(Step& step, Tensor vectors) const {
   Exec& exec = step.exec;
-  if (dense_.count > 0) vectors = transformed(exec, vectors);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Tensor made = layers_[i].apply(exec, vectors);
+    if (i + 1 == layers_.size() && scores_.count == 0) return made;
+    if (norm_) norm_.apply(exec, made);
+    vectors = to_activations(exec, made);
+  }
   const Tensor scores = exec.arena.tensor(Dtype::f32, vectors.dims[0], scores_.rows);
   linear_into(exec, scores, vectors, scores_, false);
   return scores;
 }
 
 /// In float, whatever activations are: these are few.
-Tensor Pooler::transformed(Exec& exec, Tensor vectors) const {
-  const Tensor y = exec.arena.tensor(Dtype::f32, vectors.dims[0], dense_.rows);
-  linear_into(exec, y, vectors, dense_, false);
-  if (function_ == HeadSpec::Function::tanh) softcap(exec, y, 1.0F);
-  if (function_ == HeadSpec::Function::gelu) {
+Tensor Pooler::Layer::apply(Exec& exec, Tensor vectors) const {
+  const Tensor y = exec.arena.tensor(Dtype::f32, vectors.dims[0], matrix.rows);
+  linear_into(exec, y, vectors, matrix, false);
+  if (function == HeadSpec::Function::tanh) softcap(exec, y, 1.0F);
+  if (function == HeadSpec::Function::gelu) {
     Exec in_floats = exec;
     in_floats.activations = Dtype::f32;
     activate(in_floats, y, Activation::gelu_erf);
   }
-  if (norm_) norm_.apply(exec, y);
-  return to_activations(exec, y);
+  return y;
 }
 
 float Pooler::value(const std::byte* vector, Dtype dtype, int64_t i) {

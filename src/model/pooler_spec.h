@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace quern {
 
@@ -30,9 +31,23 @@ struct HeadSpec {
   bool operator==(const HeadSpec&) const = default;
 };
 
+/// A layer that every vector goes through (the Dense modules of sentence-transformers).
+struct DenseSpec {
+  std::string name;  // without ".weight"
+  int size = 0;      // of the vector that it makes
+  bool bias = false;
+  HeadSpec::Function function = HeadSpec::Function::none;
+
+  bool operator==(const DenseSpec&) const = default;
+};
+
 struct PoolerSpec {
   Pooling pooling = Pooling::last;
   std::optional<HeadSpec> head;
+  std::vector<DenseSpec> dense = {};  // of vectors: one after the other
+
+  /// Values of a vector, where hidden states have `dim`.
+  int vector_size(int dim) const { return dense.empty() ? dim : dense.back().size; }
 
   bool operator==(const PoolerSpec&) const = default;
 };

@@ -25,6 +25,12 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   return ChatTemplate(std::make_unique<const Program>(Program{std::string(source), std::move(parsed)}));
 }
 
+Status ChatTemplate::use_for_tools(std::string_view source) {
+  ASSIGN_OR_RETURN(ChatTemplate other, parse(source));
+  for_tools_ = std::move(other.program_);
+  return {};
+}
+
 ChatTemplate::ChatTemplate(std::unique_ptr<const Program> program) : program_(std::move(program)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
@@ -33,10 +39,13 @@ ChatTemplate::~ChatTemplate() = default;
 Result<std::vector<TextPiece>> ChatTemplate::render(const Json& variables, const std::vector<std::string>& trusted,
                                                     const TemplateLimits& limits,
                                                     std::optional<int64_t> unix_time) const {
-  return Renderer(program_->parsed, limits, unix_time).run(variables, trusted);
+  const Json* tools = for_tools_ ? variables.present("tools") : nullptr;
+  const bool has_tools = tools != nullptr && tools->is_array() && !tools->items().empty();
+  return Renderer((has_tools ? for_tools_ : program_)->parsed, limits, unix_time).run(variables, trusted);
 }
 
 const std::string& ChatTemplate::source() const { return program_->source; }
+const std::string& ChatTemplate::source_for_tools() const { return (for_tools_ ? for_tools_ : program_)->source; }
 
 std::string join(const std::vector<TextPiece>& pieces) {
   std::string text;

@@ -27,6 +27,8 @@ class ChatTemplate {
  public:
   /// Parses with `trim_blocks`, `lstrip_blocks`, loop controls and the extensions that `transformers` turns on.
   static Result<ChatTemplate> parse(std::string_view source);
+  /// Gives it another template for conversations with tools ("tool_use").
+  Status use_for_tools(std::string_view source);
 
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
@@ -41,11 +43,14 @@ class ChatTemplate {
                                         const TemplateLimits& limits = {}, std::optional<int64_t> unix_time = {}) const;
 
   const std::string& source() const;
+  /// What conversations with tools are rendered by.
+  const std::string& source_for_tools() const;
 
  private:
   struct Program;
   explicit ChatTemplate(std::unique_ptr<const Program> program);
   std::unique_ptr<const Program> program_;
+  std::unique_ptr<const Program> for_tools_;  // none: the same
 };
 
 /// The concatenated text of pieces.

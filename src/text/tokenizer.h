@@ -54,6 +54,11 @@ class Tokenizer {
   static Result<std::shared_ptr<const Tokenizer>> from_gguf(GgufVocabulary vocabulary);
   /// From the bytes of a SentencePiece model (tokenizer.model).
   static Result<std::shared_ptr<const Tokenizer>> from_sentence_piece(std::string_view model, const Json& config);
+  /// From the text of Mistral's tekken.json.
+  static Result<std::shared_ptr<const Tokenizer>> from_tekken(std::string_view tekken_json);
+  /// From the texts of vocab.json and merges.txt; `config` says of which class they are.
+  static Result<std::shared_ptr<const Tokenizer>> from_merges(std::string_view vocab_json, std::string_view merges_txt,
+                                                              const Json& config);
 
   virtual ~Tokenizer() = default;
 

@@ -44,14 +44,14 @@ void complete_pooling(ServerOptions& options, const Instance& instance) {
   const Task& task = instance.task();
   options.output = task.output;
   PoolingOptions& pooling = options.pooling;
-  pooling.dim = instance.spec().dim;
+  const auto& pooler = instance.spec().pooler;
+  pooling.dim = pooler ? pooler->vector_size(instance.spec().dim) : instance.spec().dim;
   pooling.normalize = task.normalize;
   pooling.any_dimensions = task.any_dimensions;
   pooling.dimensions = task.dimensions;
   pooling.prompts = task.prompts;
   pooling.default_prompt = task.default_prompt;
   pooling.sigmoid = task.sigmoid;
-  const auto& pooler = instance.spec().pooler;
   pooling.asks_yes_or_no = pooler && pooler->head && pooler->head->yes_or_no;
 }
 
@@ -187,7 +187,7 @@ Result<ModelParts> ServedModels::load(const std::string& name) {
   ModelParts parts;
   parts.options = options_.server;
   complete(parts.options, *card, *instance);
-  const std::string source = instance->chat_template ? instance->chat_template->source() : "";
+  const std::string source = instance->chat_template ? instance->chat_template->source_for_tools() : "";
   ASSIGN_OR_RETURN(parts.options.reply_format, ReplyFormat::make(options_.tool_call_parser, options_.reasoning_parser,
                                                                  source, *instance->tokenizer));
   description_ =

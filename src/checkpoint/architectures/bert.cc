@@ -1,4 +1,4 @@
-// BERT (RoBERTa too, whose tables are cut to BERT's form) and ModernBERT.
+// BERT (RoBERTa too, whose tables are cut to BERT's form), Nomic's and ModernBERT.
 #include "checkpoint/gguf_translation.h"
 
 namespace quern {
@@ -9,6 +9,8 @@ constexpr GgufName bert_names[] = {
     {"token_types", "model.embed_types"},
     {"attn_output_norm", "post_attention_layernorm"},
     {"layer_output_norm", "post_feedforward_layernorm"},
+    {"cls", "pooler.dense"},
+    {"cls.output", "classifier"},
 };
 
 constexpr GgufName modern_names[] = {
@@ -22,6 +24,19 @@ int64_t rows_of(const GgufTranslation& translation, std::string_view name) {
   return table == nullptr ? 0 : table->shape.front();
 }
 
+/// Rerankers: a dense layer over the first token, then scores. Files of BERT's own lack that layer.
+Status classifier(GgufTranslation& translation) {
+  const int64_t labels = rows_of(translation, "cls.output.weight");
+  if (labels == 0) return {};
+  if (!translation.has_tensor("cls.weight")) {
+    return Error{translation.gguf().path() +
+                 ": has scores (cls.output.weight) without the layer before them (cls.weight); " +
+                 "use the safetensors version"};
+  }
+  translation.config().set("architectures", Json::Array{"BertForSequenceClassification"}).set("num_labels", labels);
+  return {};
+}
+
 Status bert(GgufTranslation& translation) {
   TRY(translation.shape());
   TRY(translation.heads());
@@ -30,7 +45,13 @@ Status bert(GgufTranslation& translation) {
   Json& config = translation.config();
   config.set("type_vocab_size", rows_of(translation, "token_types.weight"));
   if (const int64_t rows = rows_of(translation, "position_embd.weight")) config.set("max_position_embeddings", rows);
-  return {};
+  return classifier(translation);
+}
+
+Status nomic_bert(GgufTranslation& translation) {
+  TRY(translation.common());
+  translation.config().set("type_vocab_size", rows_of(translation, "token_types.weight"));
+  return translation.copy_number("rope.freq_base", "rope_theta");
 }
 
 Status modern_bert(GgufTranslation& translation) {
@@ -49,6 +70,11 @@ Status modern_bert(GgufTranslation& translation) {
 
 const GgufEntry first{
     {.name = "bert", .model_type = "bert", .class_name = "BertModel", .translate = bert, .names = bert_names}};
+const GgufEntry nomic{{.name = "nomic-bert",
+                       .model_type = "nomic_bert",
+                       .class_name = "NomicBertModel",
+                       .translate = nomic_bert,
+                       .names = bert_names}};
 const GgufEntry modern{{.name = "modern-bert",
                         .model_type = "modernbert",
                         .class_name = "ModernBertModel",

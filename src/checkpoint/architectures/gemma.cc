@@ -43,6 +43,12 @@ Status gemma3(GgufTranslation& translation) {
   return translation.windows(6);
 }
 
+Status gemma_embedding(GgufTranslation& translation) {
+  TRY(gemma3(translation));
+  translation.config().set("use_bidirectional_attention", true);
+  return {};
+}
+
 const GgufEntry first{{.name = "gemma", .model_type = "gemma", .class_name = "GemmaForCausalLM", .translate = gemma}};
 const GgufEntry second{{.name = "gemma2",
                         .model_type = "gemma2",
@@ -54,6 +60,11 @@ const GgufEntry third{{.name = "gemma3",
                        .class_name = "Gemma3ForCausalLM",
                        .translate = gemma3,
                        .names = names_between_norms}};
+const GgufEntry embedding{{.name = "gemma-embedding",
+                           .model_type = "gemma3_text",
+                           .class_name = "Gemma3TextModel",
+                           .translate = gemma_embedding,
+                           .names = names_between_norms}};
 
 }  // namespace
 }  // namespace quern

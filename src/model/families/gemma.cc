@@ -19,11 +19,16 @@ DecoderSpec gemma(Config& config) {
   spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.dim)));
   const Activation activation = config.activation("hidden_activation", "gelu_pytorch_tanh");
   for (LayerSpec& layer : spec.layers) std::get<FfnSpec>(layer.ffn).activation = activation;
-  const Json* both_ways = config.find("use_bidirectional_attention");
-  if (both_ways != nullptr && !(*both_ways == Json(false))) {
-    config.refuse("config: \"use_bidirectional_attention\" is not supported");
-  }
   return spec;
+}
+
+/// Each token sees those on both sides: a model for vectors. Windows reach half as far to each.
+void look_both_ways(DecoderSpec& spec) {
+  spec.pooler = PoolerSpec{Pooling::mean, {}};
+  each_attention(spec, [](int, AttentionSpec& attention) {
+    attention.causal = false;
+    if (attention.window > 0) attention.window = attention.window / 2 + 1;
+  });
 }
 
 /// What came with Gemma 2: norms around each block, capped logits, queries scaled by a number of the file.
@@ -76,12 +81,14 @@ DecoderSpec gemma3(Config& config) {
     attention.qk_norm = true;
     if (attention.window > 0) attention.rope = local_rope(config, {attention.head_dim, positions, 10000.0});
   });
+  if (config.flag_or("use_bidirectional_attention", false)) look_both_ways(spec);
   return spec;
 }
 
 const Family first{"GemmaForCausalLM", gemma};
 const Family second{"Gemma2ForCausalLM", gemma2};
 const Family third{"Gemma3ForCausalLM", gemma3};
+const Family third_for_vectors{"Gemma3TextModel", gemma3};
 const Family third_with_images{"Gemma3ForConditionalGeneration", gemma3};
 
 }  // namespace

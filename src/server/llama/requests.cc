@@ -252,6 +252,9 @@ std::string llama_props(const TextModel& model) {
   props.set("model_alias", options.model_names.front()).set("model_path", options.model_root);
   props.set("modalities", Json().set("vision", false).set("audio", false));
   props.set("chat_template", model.chat_template ? model.chat_template->source() : std::string());
+  if (model.chat_template && model.chat_template->source_for_tools() != model.chat_template->source()) {
+    props.set("chat_template_tool_use", model.chat_template->source_for_tools());
+  }
   props.set("bos_token", token(model.tokenizer->bos())).set("eos_token", token(model.tokenizer->eos()));
   return props.set("build_info", "quern-" + options.version).dump();
 }

@@ -5,35 +5,20 @@
 #include <span>
 #include <thread>
 
-#include "base/file.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer/cases_testing.h"
 
 namespace quern {
 namespace {
 
-std::string test_file(const std::string& name) {
-  const Result<std::string> text = read_file(QUERN_SOURCE_DIR "/src/text/testdata/" + name);
-  EXPECT_TRUE(text.ok()) << name;
-  return text.ok() ? *text : "";
-}
+using tokenizer_cases::encode;
+using tokenizer_cases::test_file;
 
 std::shared_ptr<const Tokenizer> load(const std::string& name) {
   auto tokenizer = Tokenizer::from_json(test_file(name + ".tokenizer.json"), Json());
   EXPECT_TRUE(tokenizer.ok()) << name << ": " << (tokenizer.ok() ? "" : tokenizer.error().message);
   return tokenizer.ok() ? *tokenizer : nullptr;
-}
-
-std::vector<int32_t> ids_of(const Json& list) {
-  std::vector<int32_t> ids;
-  for (const Json& item : list.items()) ids.push_back(static_cast<int32_t>(item.as_integer()));
-  return ids;
-}
-
-std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options) {
-  const auto ids = tokenizer.encode(text, options);
-  EXPECT_TRUE(ids.ok()) << (ids.ok() ? "" : ids.error().message);
-  return ids.ok() ? *ids : std::vector<int32_t>();
 }
 
 /// `head` is put before the model, `model` into it.
@@ -54,19 +39,7 @@ TEST_P(Kinds, AgreesWithTheReferenceOnEveryCase) {
   const auto cases = Json::parse(test_file(std::string(GetParam()) + ".cases.json"));
   ASSERT_TRUE(tokenizer && cases.ok());
 
-  for (const Json& item : cases->items()) {
-    const std::string& text = item.find("text")->as_string();
-    const Json* ids = item.find("ids");
-    const auto expected = [&](const char* name) { return ids_of(item.has(name) ? *item.find(name) : *ids); };
-    const std::vector<int32_t> special = expected("special");
-    const std::string decoded = item.string("decoded").value_or(text);
-
-    EXPECT_EQ(encode(*tokenizer, text, {.add_special = false, .parse_special = true}), ids_of(*ids)) << text;
-    EXPECT_EQ(encode(*tokenizer, text, {.add_special = true, .parse_special = true}), special) << text;
-    EXPECT_EQ(encode(*tokenizer, text, {.add_special = false}), expected("plain")) << text;
-    EXPECT_EQ(tokenizer->decode(special, true), decoded) << text;
-    EXPECT_EQ(tokenizer->decode(special, false), item.string("decoded_special").value_or(decoded)) << text;
-  }
+  tokenizer_cases::expect_cases(*tokenizer, *cases);
 }
 
 TEST_P(Kinds, StreamsTheTextThatDecodeGives) {
