@@ -172,7 +172,9 @@ TEST_P(PoolingBatch, ATextGivesTheSameBitsAloneAndAmongOthersAndInParts) {
 
 INSTANTIATE_TEST_SUITE_P(Models, PoolingBatch,
                          ::testing::Values("qwen3_embedding", "qwen3_mean", "qwen3_score", "qwen3_embedding_gguf",
-                                           "bert", "bert_score", "xlm_roberta", "modern_bert", "modern_bert_score"),
+                                           "bert", "bert_score", "xlm_roberta", "modern_bert", "modern_bert_score",
+                                           "bert_dense", "nomic_bert", "embedding_gemma", "embedding_gemma_q8_0",
+                                           "xlm_roberta_score_gguf"),
                          [](const auto& test) { return test.param; });
 
 TEST(Pooling, ShorterVectorsAreCutAndHaveLengthOne) {

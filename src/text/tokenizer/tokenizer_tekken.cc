@@ -11,6 +11,8 @@
 namespace quern {
 namespace {
 
+constexpr int64_t most_special = 1 << 14;
+
 /// Of files that do not list their special tokens.
 constexpr std::string_view older_special_tokens[] = {"<unk>",
                                                      "<s>",
@@ -60,8 +62,13 @@ class TekkenFile {
     const std::optional<int64_t> size = config->integer("default_vocab_size");
     const std::optional<int64_t> special = config->integer("default_num_special_tokens");
     const std::optional<std::string> pattern = config->string("pattern");
-    if (!size || !special || !pattern || *special < 0 || *size <= *special + 255 || *size > max_token_id) {
+    if (!size || !special || !pattern || *special < 0 || *special > most_special || *size <= *special + 255 ||
+        *size > max_token_id) {
       return Error{"\"config\" must have a pattern, and sizes of the vocabulary and of its special tokens that fit"};
+    }
+    const Json* list = json_.find("vocab");
+    if (list == nullptr || !list->is_array() || static_cast<int64_t>(list->items().size()) < *size - *special) {
+      return Error{fmt::format("\"vocab\" must be a list of at least {} tokens", *size - *special)};
     }
     texts_.resize(static_cast<size_t>(*size));
     special_ = static_cast<size_t>(*special);
@@ -95,13 +102,9 @@ class TekkenFile {
 
   /// The file may have more than are used.
   Status read_vocabulary() {
-    const Json* list = json_.find("vocab");
-    const size_t used = texts_.size() - special_;
-    if (list == nullptr || !list->is_array() || list->items().size() < used) {
-      return Error{fmt::format("\"vocab\" must be a list of at least {} tokens", used)};
-    }
-    for (size_t i = 0; i < used; ++i) {
-      const Json& token = list->items()[i];
+    const Json::Array& list = json_.find("vocab")->items();
+    for (size_t i = 0; special_ + i < texts_.size(); ++i) {
+      const Json& token = list[i];
       const Result<std::string> bytes = decode_base64(token.string("token_bytes").value_or(""));
       if (token.integer("rank") != static_cast<int64_t>(i) || !bytes.ok() || bytes->empty()) {
         return Error{fmt::format("token {} of \"vocab\" has another rank, or no token_bytes in base64", i)};
