@@ -38,7 +38,7 @@ CORPUS = [*TEXTS, *(text for pair in PAIRS for text in pair)]
 SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, dtype="bfloat16")
 
 
-def wordpiece():
+def wordpiece(inputs=("input_ids", "token_type_ids", "attention_mask")):
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters), ",", "?", "'",
              "hello", "world", "the", "cat", "##at", "##ing", "one", "##een", "se", "##ve"]
@@ -51,7 +51,7 @@ def wordpiece():
     tokenizer.decoder = decoders.WordPiece()
     return T.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]",
                                      sep_token="[SEP]", mask_token="[MASK]",
-                                     model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+                                     model_input_names=list(inputs))
 
 
 def unigram():
@@ -242,6 +242,15 @@ def nomic_bert(out, name):
         "parallel_block": False, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False,
         "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "type_vocab_size": 2, "use_rms_norm": False,
         "causal": False, "vocab_size": config.vocab_size, "torch_dtype": "bfloat16"}, indent=1) + "\n")
+
+
+def distil_bert(out, name):
+    tokenizer = wordpiece(("input_ids", "attention_mask"))
+    config = T.DistilBertConfig(max_position_embeddings=160, dim=32, n_layers=2, n_heads=4, hidden_dim=48, dtype="bfloat16")
+    model = save("DistilBertModel", config, out / name, tokenizer, seed=5)
+    embedder(out / name, tokenizer, "mean")
+    distil_twin(out / f"{name}_gguf", model, config, tokenizer)
+    copy_vectors(out / name, out / f"{name}_gguf")
 
 
 def bert_dense(out, name):
@@ -566,11 +575,17 @@ def gemma_twin(folder, model, config, tokenizer, add=add_tensor):
     finish_twin(w, model, config, "gemma-embedding", lambda w, name, x: add(w, name, x + 1 if "norm" in name else x))
 
 
-MODELS = (xlm_roberta_score, bert_dense, embedding_gemma, bert, nomic_bert, bert_score, xlm_roberta, roberta_score, modern_bert, modern_bert_score, qwen3_embedding, qwen3_mean, qwen3_score,
+def distil_twin(folder, model, config, tokenizer, add=add_tensor):
+    """llama.cpp has it as a BERT without types of texts."""
+    config.layer_norm_eps, config.intermediate_size, config.type_vocab_size = 1e-12, config.hidden_dim, 1
+    bert_twin(folder, model, config, tokenizer, add)
+
+
+MODELS = (distil_bert, xlm_roberta_score, bert_dense, embedding_gemma, bert, nomic_bert, bert_score, xlm_roberta, roberta_score, modern_bert, modern_bert_score, qwen3_embedding, qwen3_mean, qwen3_score,
           qwen3_reranker)
 
 
-TWINS = {"xlm_roberta": roberta_twin, "xlm_roberta_score": roberta_twin, "embedding_gemma": gemma_twin, "bert": bert_twin, "nomic_bert": nomic_twin, "modern_bert": modern_twin, "qwen3_embedding": qwen_twin}
+TWINS = {"distil_bert": distil_twin, "xlm_roberta": roberta_twin, "xlm_roberta_score": roberta_twin, "embedding_gemma": gemma_twin, "bert": bert_twin, "nomic_bert": nomic_twin, "modern_bert": modern_twin, "qwen3_embedding": qwen_twin}
 
 
 def main():

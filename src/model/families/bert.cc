@@ -1,4 +1,5 @@
-// BERT and RoBERTa: encoders with learned positions and norms of sums; and what scores pairs of texts with them.
+// BERT, DistilBERT and RoBERTa: encoders with learned positions and norms of sums; and what scores pairs of texts with
+// them.
 #include <fmt/format.h>
 
 #include "model/families/family.h"
@@ -65,6 +66,35 @@ DecoderSpec bert(Config& config) { return bert_like(config, 0); }
 /// Positions are counted from the one behind that of padding.
 DecoderSpec roberta(Config& config) { return bert_like(config, config.count_or("pad_token_id", 1, 1 << 20) + 1); }
 
+/// BERT without types of texts; its keys and tensors have names of their own.
+DecoderSpec distil_bert(Config& config) {
+  const std::pair<const char*, const char*> names[] = {{"hidden_size", "dim"},
+                                                       {"num_hidden_layers", "n_layers"},
+                                                       {"num_attention_heads", "n_heads"},
+                                                       {"intermediate_size", "hidden_dim"},
+                                                       {"hidden_act", "activation"}};
+  for (const auto& [usual, own] : names) {
+    if (config.find(own) != nullptr) config.set_default(usual, *config.find(own));
+  }
+  config.set_default("type_vocab_size", 0);
+  DecoderSpec spec = bert_like(config, 0);
+  spec.names = {{"distilbert.", ""},
+                {"transformer.layer.", "model.layers."},
+                {"layer.", "model.layers."},
+                {"attention.q_lin.", "self_attn.q_proj."},
+                {"attention.k_lin.", "self_attn.k_proj."},
+                {"attention.v_lin.", "self_attn.v_proj."},
+                {"attention.out_lin.", "self_attn.o_proj."},
+                {"sa_layer_norm.", "post_attention_layernorm."},
+                {"ffn.lin1.", "mlp.up_proj."},
+                {"ffn.lin2.", "mlp.down_proj."},
+                {"output_layer_norm.", "post_feedforward_layernorm."},
+                {"embeddings.word_embeddings.", "model.embed_tokens."},
+                {"embeddings.position_embeddings.", "model.embed_positions."},
+                {"embeddings.LayerNorm.", "model.embed_norm."}};
+  return spec;
+}
+
 DecoderSpec with_scores(Config& config, DecoderSpec spec, const char* dense, const char* output) {
   spec.pooler = PoolerSpec{Pooling::first, HeadSpec{}};
   HeadSpec& head = *spec.pooler->head;
@@ -84,6 +114,8 @@ DecoderSpec roberta_scores(Config& config) {
 
 const Family bert_model{"BertModel", bert};
 const Family bert_words{"BertForMaskedLM", bert};
+const Family distilled_model{"DistilBertModel", distil_bert};
+const Family distilled_words{"DistilBertForMaskedLM", distil_bert};
 const Family bert_classifier{"BertForSequenceClassification", bert_scores};
 const Family roberta_model{"RobertaModel", roberta};
 const Family roberta_words{"RobertaForMaskedLM", roberta};
