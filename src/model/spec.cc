@@ -123,6 +123,10 @@ std::string text(const PoolerSpec& spec) {
   constexpr const char* poolings[] = {"first token", "mean", "last token"};
   constexpr const char* functions[] = {"", ", tanh", ", gelu"};
   std::string out = fmt::format("pooling: {}", poolings[static_cast<size_t>(spec.pooling)]);
+  for (const DenseSpec& dense : spec.dense) {
+    out += fmt::format("; dense {}{}{}", dense.size, dense.bias ? ", bias" : "",
+                       functions[static_cast<size_t>(dense.function)]);
+  }
   if (!spec.head) return out;
   if (!spec.head->dense.empty()) out += "; dense" + std::string(functions[static_cast<size_t>(spec.head->function)]);
   if (!spec.head->norm.empty()) out += ", norm";
