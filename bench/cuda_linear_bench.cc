@@ -1,11 +1,12 @@
 // How fast `linear` is on a GPU, on the matrices of a model of 8 billion parameters: time of one launch among many in a
 // captured graph, over copies of the weight that no cache holds, against the memory's read bandwidth.
-// Usage: cuda_linear_bench [invariant] [format...]
+// Usage: cuda_linear_bench [invariant] [few] [format...]; few: to eight tokens only.
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,7 @@ constexpr int64_t cold_bytes = int64_t{1200} << 20;  // of copies: nothing is le
 constexpr int32_t most_tokens = 512;
 constexpr int32_t most_cols = 14336;
 constexpr int token_counts[] = {1, 2, 4, 8, 16, 32, 64, 128, 512};
+constexpr size_t few_counts = 4;
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -44,8 +46,9 @@ constexpr Shape head{"head", 128256, 4096};
 
 class Bench {
  public:
-  explicit Bench(Device& device)
+  Bench(Device& device, bool few)
       : device_(device),
+        counts_(std::begin(token_counts), few ? few_counts : std::size(token_counts)),
         pool_(device.allocate(pool_bytes).value()),
         memory_(device.allocate(arena_bytes).value()),
         arena_(memory_, arena_bytes) {
@@ -68,7 +71,7 @@ class Bench {
 
   void climb(FormatId format) {
     fmt::print("{}, us; % of bandwidth to 64 tokens, then TFLOP/s\n{:>14}", format_info(format).name, "tokens");
-    for (const int tokens : token_counts) fmt::print("{:>8}", tokens);
+    for (const int tokens : counts_) fmt::print("{:>8}", tokens);
     fmt::print("\n");
     fill(format, 4096);
     for (const Shape& shape : {out, qkv, gate_up, head}) product(format, shape);
@@ -162,7 +165,7 @@ class Bench {
     const int launches = shape.rows > 100000 ? 8 : std::max(64, copies);
     std::string second = fmt::format("{:>8}{:>3} MB", "", bytes / 1000000);
     fmt::print("{:>8}{:>6}", shape.name, "");
-    for (const int tokens : token_counts) {
+    for (const int tokens : counts_) {
       const double seconds = seconds_of(launches, [&](Queue queue) {
         Exec exec = exec_in(queue);
         for (int i = 0; i < launches; ++i) {
@@ -186,7 +189,7 @@ class Bench {
     const int launches = 4 * copies;
     std::string second = fmt::format("{:>8}{:>3} MB", "", all / 1000000);
     fmt::print("{:>8}{:>6}", "layer", "");
-    for (const int tokens : token_counts) {
+    for (const int tokens : counts_) {
       const double seconds = seconds_of(launches, [&](Queue queue) {
         for (int i = 0; i < launches; ++i) layer(exec_in(queue), format, tokens, pool_ + i % copies * all);
       });
@@ -215,6 +218,7 @@ class Bench {
   }
 
   Device& device_;
+  std::span<const int> counts_;
   std::byte* pool_;
   std::byte* memory_;
   Arena arena_;
@@ -225,13 +229,14 @@ class Bench {
 bool run(int argc, char** argv) {
   std::vector<std::string_view> words(argv + 1, argv + argc);
   const bool invariant = std::erase(words, "invariant") > 0;
+  const bool few = std::erase(words, "few") > 0;
   if (words.empty()) words = {"bf16", "q4_0", "q4_k"};
   const auto made = make_device(DeviceKind::cuda, {.batch_invariant = invariant});
   if (!made) {
     fmt::print(stderr, "{}\n", made.error().message);
     return false;
   }
-  Bench bench(**made);
+  Bench bench(**made, few);
   for_each_format([&]<typename Format>(Format) {
     if (std::find(words.begin(), words.end(), Format::name) != words.end()) bench.climb(Format::id);
   });

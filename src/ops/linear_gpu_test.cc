@@ -145,14 +145,21 @@ void expect_right(const Case& c) {
         double want = (c.accumulate ? 2.0 : 0.0) + (c.bias ? double{bias[static_cast<size_t>(column)]} : 0.0);
         double size = std::fabs(want);
         double squares = 0;
+        double weights = 0;
+        double largest = 0;
         for (int k = 0; k < cols; ++k) {
           const double product = double{scale_of(c, column)} * double{part->at(row, k)} * token[static_cast<size_t>(k)];
           want += product;
           size += std::fabs(product);
           squares += product * product;
+          weights += std::pow(double{scale_of(c, column)} * double{part->at(row, k)}, 2);
+          largest = std::max(largest, std::fabs(token[static_cast<size_t>(k)]));
         }
         double tolerance = 1e-6 + std::ldexp(size, -20) + 1.5 * rounding(c.result) * (std::fabs(want) + 4.0);
         if (c.tokens > 4 && !c.invariant) tolerance += 8 * rounding(c.activations) * std::sqrt(squares);
+        // Activations of 16-bit integers, half a step of the largest.
+        const bool integers = format_info(part->weight.format).scale_bytes > 0 && c.tokens <= 4 && !c.invariant;
+        if (integers) tolerance += 5 * largest / 65024 * std::sqrt(weights);
         // Activations of 8-bit floats.
         const bool f8 = part->weight.format == FormatId::f8 && c.scale && c.tokens > 16 && !c.invariant;
         if (f8) tolerance += 0.25 * std::sqrt(squares);

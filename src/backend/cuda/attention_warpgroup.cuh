@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/attention_tile.cuh"
+#include "backend/cuda/barriers.cuh"
 
 namespace quern::cuda {
 
@@ -134,42 +135,8 @@ __device__ __forceinline__ void warpgroup_weigh(float (&c)[columns / 2], const u
 #undef QUERN_WEIGH_64
 #undef QUERN_WEIGH_128
 
-/// Barriers in shared memory, of arrivals and of bytes that copies bring.
-__device__ __forceinline__ void make_barrier(unsigned barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void show_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-__device__ __forceinline__ void arrive(unsigned barrier) {
-  asm volatile("{\n.reg .b64 s;\nmbarrier.arrive.shared.b64 s, [%0];\n}" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void arrive_expecting(unsigned barrier, unsigned bytes) {
-  asm volatile("{\n.reg .b64 s;\nmbarrier.arrive.expect_tx.shared.b64 s, [%0], %1;\n}" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-/// Waits for the end of the phase of this parity.
-__device__ __forceinline__ void wait_for(unsigned barrier, unsigned parity) {
-  asm volatile(
-      "{\n.reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
-/// Copies bytes, a multiple of 16, in the background; the barrier counts them.
-__device__ __forceinline__ void copy_bytes(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
 /// What this thread stored in shared memory is seen by matrix instructions and background copies after a barrier.
 __device__ __forceinline__ void show_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-/// A barrier of some warps of a block.
-__device__ __forceinline__ void sync_threads(int number, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
 
 __device__ __forceinline__ void arrive_threads(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");

@@ -1,5 +1,6 @@
 // linear on a GPU: which way a product takes.
-//   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h, limited by reading the weight
+//   very few tokens                          the kernel of linear_stream.h, limited by reading the weight
+//   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h
 //   many tokens                              the library, over weights made half floats a part at a time
 //                                            or, of 8-bit floats with scales of rows, over activations made such too
 //   float activations, mixed float types     plain sums; so are few tokens of formats of codes (formats/codes.h)
@@ -13,6 +14,7 @@
 #include "backend/cuda/linear_dequantize.h"
 #include "backend/cuda/linear_f8.h"
 #include "backend/cuda/linear_skinny.h"
+#include "backend/cuda/linear_stream.h"
 #include "backend/cuda/packed.cuh"
 
 namespace quern::cuda {
@@ -289,6 +291,74 @@ void launch_job(const Call& call, SkinnyJob job) {
   }
 }
 
+/// Weights of which a block has so many that its beginning and end count little.
+template <typename Format>
+bool is_long(const SkinnyJob& job) {
+  constexpr int64_t long_bytes = int64_t{48} << 20;
+  return job.tiles_end[job.parts - 1] * panel_bytes<Format>(job.cols) >= long_bytes;
+}
+
+/// Lays out a block's shared memory for a cluster of blocks; false if too little is left for the ring. The next
+/// product's block has the other half of the SM's memory, if the weight is not long.
+template <typename Format>
+bool place_stream(SkinnyJob& job, StreamLaunch& launch) {
+  using Stage = StreamStage<Format>;
+  constexpr int barriers_bytes = 256;
+  constexpr int least_ring_bytes = 56 << 10;
+  job.share = (job.units + 2 * launch.cluster - 1) / (2 * launch.cluster) * 2;  // headers are of two units
+  job.x_pitch = job.share * Stage::x_unit_bytes;
+  launch.sums_at = barriers_bytes;
+  launch.x_at = launch.sums_at + 2 * launch.cluster * stream_warps * job.tokens * panel_height * 4;
+  launch.ring_at = (launch.x_at + job.tokens * job.x_pitch + 127) / 128 * 128;
+  for (const int limit : {112 << 10, is_long<Format>(job) ? 224 << 10 : 0}) {
+    for (int units = Stage::most_units; units >= stream_warps; units /= 2) {
+      launch.stage_units = units;
+      launch.stage_bytes = Stage::bytes(units);
+      launch.stages = std::min((limit - launch.ring_at) / launch.stage_bytes, most_stream_stages);
+      if (launch.stages < 4 || launch.stages * launch.stage_bytes < least_ring_bytes) continue;
+      job.headers_at = units * Packed<Format>::record_bytes;
+      launch.shared_bytes = launch.ring_at + launch.stages * launch.stage_bytes;
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The cluster that leaves the fewest blocks without work in the last round.
+StreamLaunch stream_shape(const Call& call, SkinnyJob& job) {
+  const int32_t multiprocessors = native(call.queue).multiprocessors;
+  job.row_groups = 1;
+  const int32_t tiles = count_tiles(job, 1);
+  StreamLaunch best;
+  float best_used = 0.0F;
+  for (int cluster = 1; cluster <= most_stream_cluster; cluster *= 2) {
+    if (cluster > 1 && job.units / cluster < stream_warps) break;
+    const int32_t places = multiprocessors / cluster;
+    const int32_t rounds = (tiles + places - 1) / places;
+    const float used =
+        static_cast<float>(tiles) / static_cast<float>(rounds * places) - 0.03F * static_cast<float>(cluster - 1);
+    if (used <= best_used) continue;
+    best_used = used;
+    best.cluster = cluster;
+    best.blocks = std::min(tiles, places) * cluster;
+  }
+  return best;
+}
+
+/// Multiplies by linear_stream.h, where that was measured to be faster.
+template <typename Format>
+bool by_stream(const Call& call, SkinnyJob job) {
+  if (!has_clusters() || call.queue.batch_invariant) return false;
+  job.units = records_of(job.cols);
+  StreamLaunch launch = stream_shape(call, job);
+  if (job.tokens > (is_long<Format>(job) ? stream_tokens : 2) || !place_stream<Format>(job, launch)) return false;
+  if (call.x.dtype == Dtype::f16)
+    launch_stream<Format, Half>(call.queue, job, launch);
+  else
+    launch_stream<Format, Bf16>(call.queue, job, launch);
+  return true;
+}
+
 /// All parts of one format that are not done, in one launch.
 void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) {
   const FormatId format = call.matrix.parts[first].format;
@@ -316,10 +386,14 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
     job.x = call.x.rows(begin, job.tokens).data;
     job.y = call.y.rows(begin, job.tokens).data;
     visit_format(format, [&]<typename Format>(Format) {
-      if constexpr (std::is_same_v<Format, F32> || is_coded<Format>)
+      if constexpr (std::is_same_v<Format, F32> || is_coded<Format>) {
         CHECK(false);
-      else
+      } else {
+        if constexpr (!in_rows<Format>) {
+          if (by_stream<Format>(call, job)) return;
+        }
         launch_job<Format>(call, job);
+      }
     });
   }
 }

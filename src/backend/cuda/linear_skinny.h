@@ -54,6 +54,8 @@ struct SkinnyJob {
   int32_t parts;
   int32_t cols;
   int32_t tokens;
+  int32_t units;        // of columns, see unit_columns
+  int32_t headers_at;   // in a stage of a ring
   int32_t row_groups;   // of warps in a block, which share the columns of row_tiles() * 16 rows each
   int32_t share;        // units of columns of each block of a cluster
   int32_t steps;        // of each warp in a tile: its units

@@ -177,11 +177,15 @@ struct Unit {
     }
   }
   __device__ __forceinline__ void take(const std::byte* slot, int lane) {
+    take(slot, slot + header_at + 4 * header_words * lane, lane);
+  }
+  /// From a record, and what this lane needs of the headers.
+  __device__ __forceinline__ void take(const std::byte* record, const std::byte* own_header, int lane) {
 #pragma unroll
-    for (int v = 0; v < P::low; ++v) low[v] = *reinterpret_cast<const uint4*>(slot + 512 * v + 16 * lane);
-    if constexpr (P::high > 0) take_words(high, slot + high_at + 4 * P::high * lane);
-    take_words(scale, slot + scale_at + 4 * P::scale * lane);
-    if constexpr (header_words > 0) take_words(header, slot + header_at + 4 * header_words * lane);
+    for (int v = 0; v < P::low; ++v) low[v] = *reinterpret_cast<const uint4*>(record + 512 * v + 16 * lane);
+    if constexpr (P::high > 0) take_words(high, record + high_at + 4 * P::high * lane);
+    take_words(scale, record + scale_at + 4 * P::scale * lane);
+    if constexpr (header_words > 0) take_words(header, own_header);
   }
 
   __device__ __forceinline__ Fragments fragments(int block) const {
@@ -195,6 +199,18 @@ struct Unit {
     uint32_t words[P::scale];
 #pragma unroll
     for (int i = 0; i < P::scale; ++i) words[i] = __shfl_sync(0xFFFFFFFFU, scale[i], (lane & 28) + block);
+    return factors_of(words);
+  }
+  /// Of the block whose scales this lane has.
+  __device__ __forceinline__ Factors own_factors() const { return factors_of(scale); }
+
+  __device__ __forceinline__ uint32_t low_word(int block, int half) const {
+    const uint4 v = low[block / 2];
+    return half == 0 ? (block % 2 == 0 ? v.x : v.y) : (block % 2 == 0 ? v.z : v.w);
+  }
+
+ private:
+  __device__ __forceinline__ Factors factors_of(const uint32_t (&words)[P::scale]) const {
     Factors out{};
     if constexpr (Format::id == FormatId::q4_1) {
 #pragma unroll
@@ -227,12 +243,6 @@ struct Unit {
       out.scale[1][0] = both.y;
     }
     return out;
-  }
-
- private:
-  __device__ __forceinline__ uint32_t low_word(int block, int half) const {
-    const uint4 v = low[block / 2];
-    return half == 0 ? (block % 2 == 0 ? v.x : v.y) : (block % 2 == 0 ? v.z : v.w);
   }
 
   __device__ __forceinline__ void levels(int block, int half, uint32_t (&out)[4]) const {

@@ -1,0 +1,10 @@
+#include "backend/cuda/linear_stream.cuh"
+
+namespace quern::cuda {
+
+template void launch_stream<Q4_0, Half>(const Queue& queue, const SkinnyJob& job, const StreamLaunch& launch);
+template void launch_stream<Q4_0, Bf16>(const Queue& queue, const SkinnyJob& job, const StreamLaunch& launch);
+template void launch_stream<Q4_1, Half>(const Queue& queue, const SkinnyJob& job, const StreamLaunch& launch);
+template void launch_stream<Q4_1, Bf16>(const Queue& queue, const SkinnyJob& job, const StreamLaunch& launch);
+
+}  // namespace quern::cuda

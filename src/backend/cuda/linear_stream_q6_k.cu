@@ -1,0 +1,8 @@
+#include "backend/cuda/linear_stream.cuh"
+
+namespace quern::cuda {
+
+template void launch_stream<Q6_K, Half>(const Queue& queue, const SkinnyJob& job, const StreamLaunch& launch);
+template void launch_stream<Q6_K, Bf16>(const Queue& queue, const SkinnyJob& job, const StreamLaunch& launch);
+
+}  // namespace quern::cuda
