@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "apps/hub/resolve.h"
 #include "apps/instance.h"
 #include "apps/loader_text.h"
 #include "base/channel.h"

@@ -283,6 +283,7 @@ EngineOptions engine_options(const InstanceOptions& options, const DecoderSpec& 
 void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--model", "PATH", "a .gguf file, a folder with safetensors, or ORG/NAME of a hub", &o.model);
   flags.add("--revision", "NAME", "a branch, a tag or a commit of a hub's model", &o.revision);
+  flags.add("--download-dir", "FOLDER", "", &o.download_dir);  // vLLM's; here $HF_HUB_CACHE says it
   flags.add("--tokenizer", "PATH", "another tokenizer.json, folder or .gguf", &o.tokenizer);
   flags.add("--chat-template", "FILE", "another chat template: a file, or its text", &o.chat_template);
   flags.add("--hf-overrides", "JSON", "laid over config.json", &o.hf_overrides);
@@ -391,7 +392,7 @@ void see_whole_sequences(const InstanceOptions& asked, const ModelPlan& plan, In
 Result<OpenedModel> open_model(const InstanceOptions& options) {
   TRY(check_options(options));
   OpenedModel opened;
-  ASSIGN_OR_RETURN(FoundModel found, find_model(options.model, options.revision));
+  ASSIGN_OR_RETURN(FoundModel found, find_model(options.model, options.revision, options.download_dir));
   ASSIGN_OR_RETURN(opened.checkpoint, open_checkpoint(found.path, options.load_format));
   opened.name = std::move(found.name);
   ASSIGN_OR_RETURN(const Json overrides, parse_overrides(options.hf_overrides));

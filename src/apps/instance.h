@@ -25,6 +25,7 @@ namespace quern {
 struct InstanceOptions {
   std::string model;                       // empty: the built-in default
   std::string revision;                    // of a hub's model; empty: main
+  std::string download_dir;                // where models of hubs are kept; empty: as the environment says
   std::string tokenizer;                   // path of another tokenizer.json or .gguf
   std::string chat_template;               // a file, or the template itself
   std::string hf_overrides;                // JSON object laid over config.json

@@ -21,16 +21,22 @@ namespace {
 
 enum class Sign : uint8_t { stop, hangup, death };
 
-/// SIGTERM or Ctrl-C: the first one drains, the second one leaves at once. SIGHUP: files are read again. Death: a
-/// device does not work any more, and its requests have been answered.
+/// SIGTERM or Ctrl-C: the first one drains, the second one leaves at once; so does the first before anything is served,
+/// while models are pulled or loaded. SIGHUP: files are read again. Death: a device does not work any more, and its
+/// requests have been answered.
 class Signs {
  public:
+  void begin_serving() {
+    const std::lock_guard lock(mutex_);
+    serving_ = true;
+  }
   void raise(int signal) {
     const std::lock_guard lock(mutex_);
     if (signal == SIGHUP) {
       hangup_ = true;
-    } else if (stops_++ > 0) {
-      _exit(128 + signal);
+    } else if (!serving_ || stops_++ > 0) {
+      if (!serving_) fmt::print(stderr, "\nquern: stopped before anything was served\n");
+      _exit(serving_ || signal != SIGTERM ? 128 + signal : 0);
     }
     raised_.notify_all();
   }
@@ -52,6 +58,7 @@ class Signs {
   std::mutex mutex_;  // between the threads of signals and engines, and main
   std::condition_variable raised_;
   int stops_ = 0;
+  bool serving_ = false;
   bool hangup_ = false;
   bool dead_ = false;
 };
@@ -119,6 +126,7 @@ int serve(ServeOptions& options) {
   Server server(options.server(), options.keeper, (*models)->cards(), **models);
   const Status started = server.start();
   if (!started.ok()) return fail(started.error().message);
+  signs.begin_serving();
   print_ready(**models, options, server.port());
   Sign sign = signs.wait();
   for (; sign == Sign::hangup; sign = signs.wait()) read_keys_again(options, server);

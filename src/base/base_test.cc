@@ -1,5 +1,6 @@
 #include <atomic>
 #include <gtest/gtest.h>
+#include <thread>
 #include <vector>
 
 #include "base/channel.h"
@@ -96,6 +97,27 @@ TEST(ThreadPool, RegionsOfBothKindsFollowEachOther) {
 
   EXPECT_EQ(pieces, 8 * 20000);
   EXPECT_EQ(calls, 4 * 20000 / 16);
+}
+
+TEST(ThreadPool, ThreadsTakeTurns) {
+  ThreadPool pool(3);
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong = 0;
+
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        std::vector<int> seen(97, 0);
+        pool.parallel_for(97, 5, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+        });
+        if (seen != std::vector<int>(97, 1)) ++wrong;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(ThreadPool, BarrierOrdersPhases) {

@@ -182,6 +182,7 @@ Error Flags::unknown(std::string_view name) const {
 std::string Flags::help() const {
   std::string text = fmt::format("usage: {}\n\n", usage_);
   for (const Flag& flag : flags_) {
+    if (flag.help.empty()) continue;
     const std::string left = flag.value.empty() ? flag.name : flag.name + " " + flag.value;
     text += left.size() < 34 ? fmt::format("  {:34}{}\n", left, flag.help)
                              : fmt::format("  {}\n  {:34}{}\n", left, "", flag.help);

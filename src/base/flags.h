@@ -19,6 +19,7 @@ class Flags {
  public:
   Flags(std::string usage, std::string example) : usage_(std::move(usage)), example_(std::move(example)) {}
 
+  /// Without `help` it is known, but not shown.
   void add(std::string_view name, std::string_view value, std::string_view help, std::string* target);
   void add(std::string_view name, std::string_view value, std::string_view help, std::vector<std::string>* target);
   void add(std::string_view name, std::string_view value, std::string_view help, int* target);

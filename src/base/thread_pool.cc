@@ -4,6 +4,7 @@
 #include <climits>
 #include <fstream>
 #include <linux/futex.h>
+#include <mutex>
 #include <sched.h>
 #include <set>
 #include <string>
@@ -83,6 +84,7 @@ class Entrance {
 }  // namespace
 
 struct ThreadPool::State {
+  std::mutex region;       // held by whose region runs
   alignas(64) Gate start;  // counts regions
   alignas(64) Entrance entrance;
   alignas(64) Gate left;   // counts workers that have left, over all regions
@@ -120,6 +122,7 @@ void ThreadPool::work(int worker) {
 
 void ThreadPool::run_erased(void (*call)(void*, int), void* object, Workers workers) {
   if (size_ == 1) return call(object, 0);
+  const std::lock_guard turn(state_->region);
   state_->call = call;
   state_->object = object;
   state_->entrance.open(state_->start.load() + 1);

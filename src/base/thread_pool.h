@@ -1,4 +1,4 @@
-// ThreadPool: a fixed team that runs one parallel region at a time. Thread: the one that created it calls run().
+// ThreadPool: a fixed team that runs one parallel region at a time. Any thread calls run(); several take turns.
 #pragma once
 
 #include <atomic>

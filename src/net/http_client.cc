@@ -14,6 +14,7 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <charconv>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "net/proxy.h"
 #include "net/stream.h"
 
 namespace quern {
@@ -40,6 +42,11 @@ std::string lower(std::string_view text) {
   std::transform(out.begin(), out.end(), out.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return out;
+}
+
+/// As a host stands in a URL.
+std::string bracketed(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : fmt::format("[{}]", host);
 }
 
 }  // namespace
@@ -73,10 +80,7 @@ Result<HttpUrl> parse_url(std::string_view url) {
   return out;
 }
 
-std::string HttpUrl::origin() const {
-  const bool six = host.find(':') != std::string::npos;
-  return fmt::format("{}://{}{}{}:{}", tls ? "https" : "http", six ? "[" : "", host, six ? "]" : "", port);
-}
+std::string HttpUrl::origin() const { return fmt::format("{}://{}:{}", tls ? "https" : "http", bracketed(host), port); }
 
 struct HttpClient::State {
   using Parser = http::response_parser<http::buffer_body>;
@@ -84,6 +88,7 @@ struct HttpClient::State {
   std::string host;
   int port = 0;
   bool tls = false;
+  Result<std::optional<HttpUrl>> proxy = std::optional<HttpUrl>();  // whom to ask instead
   asio::io_context io{1};
   std::optional<Stream> stream;  // while there is a connection
   int64_t heard_us = 0;          // when the last byte came
@@ -119,24 +124,54 @@ struct HttpClient::State {
   asio::awaitable<Status> connect() {
     if (open()) co_return Status();
     inbox.clear();
+    if (!proxy.ok()) co_return proxy.error();
+    const Status reached = *proxy ? co_await reach((*proxy)->host, (*proxy)->port) : co_await reach(host, port);
+    if (!reached.ok() || !tls) co_return reached;
+    if (*proxy) {
+      const Status through = co_await tunnel();
+      if (!through.ok()) co_return through;
+    }
+    co_return co_await encrypt();
+  }
+
+  /// A connection with that machine, nothing else. By value: the names outlive the waiting.
+  asio::awaitable<Status> reach(std::string name, int at) {
     Failure no_number;
-    const auto address = asio::ip::make_address(host, no_number);
+    const auto address = asio::ip::make_address(name, no_number);
     tcp::resolver::results_type endpoints;
     if (no_number) {
       tcp::resolver resolver(io);
-      const auto [unresolved, found] = co_await resolver.async_resolve(host, std::to_string(port), kTuple);
-      if (unresolved) co_return Error{fmt::format("cannot resolve {}: {}", host, unresolved.message())};
+      const auto [unresolved, found] = co_await resolver.async_resolve(name, std::to_string(at), kTuple);
+      if (unresolved) co_return Error{fmt::format("cannot resolve {}: {}", name, unresolved.message())};
       endpoints = found;
     } else {
-      endpoints = tcp::resolver::results_type::create(tcp::endpoint(address, static_cast<uint16_t>(port)), host, "");
+      endpoints = tcp::resolver::results_type::create(tcp::endpoint(address, static_cast<uint16_t>(at)), name, "");
     }
     stream.emplace(tcp::socket(io));
     const auto [failure, endpoint] = co_await asio::async_connect(stream->socket(), endpoints, kTuple);
-    if (failure) co_return Error{fmt::format("cannot connect to {}:{}: {}", host, port, failure.message())};
+    if (failure) co_return Error{fmt::format("cannot connect to {}:{}: {}", name, at, failure.message())};
     if (cancelled) co_return Error{"the call was cancelled"};
     Failure ignored;
     stream->socket().set_option(tcp::no_delay(true), ignored);
-    if (tls) co_return co_await encrypt();
+    co_return Status();
+  }
+
+  /// Lets the proxy connect us with the host; from then on it passes bytes on.
+  asio::awaitable<Status> tunnel() {
+    const std::string text = fmt::format("CONNECT {0}:{1} HTTP/1.1\r\nhost: {0}:{1}\r\n\r\n", bracketed(host), port);
+    const auto [unsent, sent] = co_await asio::async_write(*stream, asio::buffer(text), kTuple);
+    http::response_parser<http::empty_body> parser;
+    parser.skip(true);
+    Failure failure = unsent;
+    if (!failure) {
+      const auto [unread, size] = co_await http::async_read_header(*stream, inbox, parser, kTuple);
+      failure = unread;
+    }
+    const std::string& by = (*proxy)->host;
+    if (failure) co_return Error{fmt::format("no answer from the proxy {}: {}", by, failure.message())};
+    if (const unsigned status = parser.get().result_int(); status / 100 != 2)
+      co_return Error{fmt::format("the proxy {} answers {} and does not connect to {}:{}", by, status, host, port)};
+    inbox.clear();
     co_return Status();
   }
 
@@ -155,7 +190,9 @@ struct HttpClient::State {
   }
 
   std::string head_of(const HttpRequest& request) const {
-    std::string out = fmt::format("{} {} HTTP/1.1\r\n", request.method, request.target);
+    const bool whole = proxy.ok() && *proxy && !tls;  // what a proxy passes on has a whole URL
+    const std::string origin = whole ? fmt::format("http://{}:{}", bracketed(host), port) : "";
+    std::string out = fmt::format("{} {}{} HTTP/1.1\r\n", request.method, origin, request.target);
     const bool usual = port == (tls ? 443 : 80);
     if (request.header("host").empty())
       out += usual ? fmt::format("host: {}\r\n", host) : fmt::format("host: {}:{}\r\n", host, port);
@@ -236,7 +273,10 @@ HttpClient::HttpClient(std::string host, int port) : state_(std::make_unique<Sta
 
 HttpClient::~HttpClient() = default;
 
-HttpClient::HttpClient(const HttpUrl& url) : HttpClient(url.host, url.port) { state_->tls = url.tls; }
+HttpClient::HttpClient(const HttpUrl& url) : HttpClient(url.host, url.port) {
+  state_->tls = url.tls;
+  state_->proxy = proxy_for(url);
+}
 
 Result<HttpResponse> HttpClient::send(const HttpRequest& request, std::chrono::milliseconds timeout,
                                       const OnPiece& on_piece) {

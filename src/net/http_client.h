@@ -45,7 +45,7 @@ class HttpClient {
   using OnPiece = std::function<bool(std::string_view piece)>;
 
   HttpClient(std::string host, int port);
-  /// To the host of `url`; its path is not used.
+  /// To the host of `url`, whose path is not used, by the proxy that the environment names for it (net/proxy.h).
   explicit HttpClient(const HttpUrl& url);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;

@@ -10,6 +10,7 @@
 #include "base/channel.h"
 #include "net/http_client.h"
 #include "net/http_server.h"
+#include "net/proxy.h"
 #include "net/sse.h"
 #include "net/testing.h"
 
@@ -480,6 +481,17 @@ TEST(HttpClient, SaysWhenNothingListensOrAnswers) {
   HttpClient refused("127.0.0.1", port);
 
   EXPECT_THAT(refused.send({"GET", "/", {}, "", ""}, 5s).error().message, HasSubstr("cannot connect"));
+}
+
+TEST(Proxy, IsNotAskedForWhatTheListHas) {
+  EXPECT_TRUE(is_listed("a.org, .Example.com", "www.example.com"));
+  EXPECT_TRUE(is_listed("a.org,.example.com", "example.com"));
+  EXPECT_TRUE(is_listed("*.example.com", "hub.EXAMPLE.com"));
+  EXPECT_TRUE(is_listed("*", "any"));
+  EXPECT_TRUE(is_listed("10.0.0.1", "10.0.0.1"));
+  EXPECT_FALSE(is_listed("example.com", "badexample.com"));
+  EXPECT_FALSE(is_listed("", "a"));
+  EXPECT_FALSE(is_listed(",,", "a"));
 }
 
 TEST(HttpClient, ParsesUrls) {

@@ -39,6 +39,7 @@ namespace quern {
 namespace {
 
 constexpr size_t kMaxNamedFields = 16;
+constexpr size_t kSmallBody = 4096;
 constexpr size_t kStoredBytes = size_t{128} << 20;  // of answers that clients may come back to
 constexpr size_t kStoredResponses = 10'000;
 constexpr std::chrono::milliseconds kFlushTime{2'000};
@@ -337,6 +338,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   }
 
   void generate(const std::shared_ptr<Call>& call, Endpoint endpoint) {
+    if (generate_at_once(call, endpoint)) return;
     with_model(call, [this, call, endpoint](const ModelRef& model) {
       if (model->options().output != OutputKind::tokens)
         return call->send(wrong_task(model->options(), call->request.target));
@@ -345,6 +347,18 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       keep(*model, parsed.value().keep_alive_s);
       prepare(call, model, std::move(parsed).value());
     });
+  }
+
+  /// On the connection's own thread, what surely takes no longer than handing it to another one and back: small bodies
+  /// for a tokenizer without regular expressions; a template that is not done soon starts again in the pool.
+  bool generate_at_once(const std::shared_ptr<Call>& call, Endpoint endpoint) {
+    const bool plain = endpoint == Endpoint::chat || endpoint == Endpoint::completions;
+    if (several_ || !plain || call->request.body.size() > kSmallBody) return false;
+    const ModelRef model = keeper_.loaded("");
+    if (!model || model->options().output != OutputKind::tokens || !model->text.tokenizer->is_linear()) return false;
+    auto parsed = parse_generation(*call, endpoint, model->brief);
+    if (parsed.ok()) prepare(call, model, std::move(parsed).value());
+    return parsed.ok();
   }
 
   Checked<Generation> parse_generation(const Call& call, Endpoint endpoint, const TextModel& text) const {

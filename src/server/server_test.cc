@@ -1,7 +1,9 @@
 // The server over the loopback interface: what belongs to HTTP, keys, models, health and overload.
 #include <future>
+#include <set>
 #include <thread>
 
+#include "base/guarded.h"
 #include "server/server_fixture.h"
 
 namespace quern {
@@ -236,6 +238,51 @@ TEST_F(ServerTest, S13TextWorkKeepsNobodyWaiting) {
   }
   for (int i = 0; i < 3; ++i) slow->gate.try_send(0);
   EXPECT_EQ(working.get() + first.get() + second.get(), 200 + 200 + 429);
+}
+
+/// Its time is in proportion to the text, so small requests may be read where they arrive.
+class LinearTokenizer final : public ByteTokenizer {
+ public:
+  bool is_linear() const override { return true; }
+  Result<std::vector<int32_t>> encode_pieces(std::span<const TextPiece> pieces, bool add_special) const override {
+    threads.with([](std::set<std::thread::id>& all) { all.insert(std::this_thread::get_id()); });
+    return ByteTokenizer::encode_pieces(pieces, add_special);
+  }
+  mutable Guarded<std::set<std::thread::id>> threads;
+};
+
+TEST_F(ServerTest, S13ATemplateThatTakesItsTimeStopsNoOtherConnection) {
+  const auto tokenizer = std::make_shared<LinearTokenizer>();
+  tokenizer_ = tokenizer;
+  template_ = "{% for i in range(9999) %}{% for k in range(n or 0) %}{% endfor %}{% endfor %}x";
+  start();
+
+  EXPECT_EQ(chat(R"("chat_template_kwargs":{"n":0})").status, 200);
+  auto slow = std::async(std::launch::async, [&] {
+    HttpClient other("127.0.0.1", server_->port());
+    const std::string body = chat_body(R"("chat_template_kwargs":{"n":9999})");
+    return other.send({"POST", "/v1/chat/completions", {}, body, ""}, kPatience).value().status;
+  });
+  int answered = 0;
+  for (; slow.wait_for(0s) != std::future_status::ready; ++answered) EXPECT_EQ(get("/health").status, 200);
+
+  EXPECT_EQ(slow.get(), 400);  // its steps are counted
+  EXPECT_GT(answered, 3);
+}
+
+TEST_F(ServerTest, SmallRequestsAreReadWhereTheyArriveAndLargeOnesInThePool) {
+  const auto tokenizer = std::make_shared<LinearTokenizer>();
+  tokenizer_ = tokenizer;
+  options_.max_model_len = 20'000;
+  options_.text_threads = 1;
+  start();
+  const auto threads = [&] { return tokenizer->threads.with([](auto& all) { return all.size(); }); };
+
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(chat().status, 200);
+  EXPECT_EQ(threads(), 1U);
+  const std::string body = R"({"messages":[{"role":"user","content":")" + std::string(5000, 'a') + "\"}]}";
+  EXPECT_EQ(post("/v1/chat/completions", body).status, 200);
+  EXPECT_EQ(threads(), 2U);
 }
 
 TEST_F(ServerTest, SaysTooManyWhenTheQueueIsFull) {

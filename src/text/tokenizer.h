@@ -75,6 +75,9 @@ class Tokenizer {
   /// are skipped.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const = 0;
 
+  /// Whether encoding takes time in proportion to the text, whatever the text is.
+  virtual bool is_linear() const { return false; }
+
   /// The raw bytes that a token adds in the middle of a text (may be part of a character). Empty for ids out of range.
   virtual std::string_view token_bytes(int32_t id) const = 0;
   /// The raw bytes that it adds at the start of a text.

@@ -3,9 +3,12 @@
 Files live in `Hub.repositories`; large ones are served by a second server on another port, as a hub's storage is, to
 which the first one redirects and which must never see the token."""
 import hashlib
+import http.client
 import http.server
 import json
 import re
+import select
+import socket
 import threading
 import urllib.parse
 
@@ -43,6 +46,65 @@ class Repository:
             siblings.append(entry)
         return {"id": name, "modelId": name, "sha": self.commit, "private": False, "gated": False, "tags": [],
                 "downloads": 0, "likes": 0, "siblings": siblings}
+
+
+class Proxy:
+    """Passes requests for hub.test on to a hub of this machine, whole URLs and tunnels; remembers what it was asked."""
+
+    def __init__(self, port):
+        self.asked = []
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (ProxyHandler,), {"proxy": self, "to": port}))
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class ProxyHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *words):
+        pass
+
+    def do_HEAD(self):
+        self.pass_on()
+
+    def do_GET(self):
+        self.pass_on()
+
+    def pass_on(self):
+        self.proxy.asked.append((self.command, self.path))
+        url = urllib.parse.urlsplit(self.path)
+        assert url.hostname == "hub.test"
+        hub = http.client.HTTPConnection("127.0.0.1", self.to)
+        hub.request(self.command, url.path + ("?" + url.query if url.query else ""), headers=dict(self.headers))
+        answer = hub.getresponse()
+        body = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("server", "date", "transfer-encoding"):
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        hub.close()
+
+    def do_CONNECT(self):
+        self.proxy.asked.append((self.command, self.path))
+        if self.path != "hub.test:443":
+            return self.send_error(403)
+        self.send_response(200)
+        self.end_headers()
+        with socket.create_connection(("127.0.0.1", self.to)) as hub:
+            ends = {hub: self.connection, self.connection: hub}
+            while True:
+                for end in select.select(list(ends), [], [])[0]:
+                    piece = end.recv(1 << 16)
+                    if not piece:
+                        self.close_connection = True
+                        return
+                    ends[end].sendall(piece)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

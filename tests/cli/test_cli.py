@@ -61,6 +61,7 @@ def test_verbose_prints_speeds():
     (["serve", "--max-num-seqs", "0"], "--max-num-seqs must be between 1 and 4096, got 0"),
     (["serve", "--device", "tpu"], "--device tpu"),
     (["describe", "/"], "config.json"),
+    (["serve", "nope"], "there is no file, folder or model 'nope' here; quern list shows the models"),
     (["tokenize"], "name a model"),
 ])
 def test_wrong_words_get_one_sentence(words, message):

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
 import make_scripted_model  # noqa: E402
-from hub_server import Hub, Repository, git_digest  # noqa: E402
+from hub_server import Hub, Proxy, Repository, git_digest  # noqa: E402
 
 QUERN = os.environ["QUERN_BINARY"]
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
@@ -348,7 +349,7 @@ def certificate(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
     paths = str(folder / "cert.pem"), str(folder / "key.pem")
     subprocess.run([shutil.which("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", paths[1], "-out", paths[0]],
+                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,DNS:hub.test", "-keyout", paths[1], "-out", paths[0]],
                    check=True, capture_output=True)
     return paths
 
@@ -366,3 +367,56 @@ def test_an_encrypted_hub_is_trusted_by_its_certificate_only(home, certificate):
     hub.repositories["org/tiny"].large_bytes = 1000
     assert "which is not encrypted" in machine.refusal("org/tiny:Q8_0", SSL_CERT_FILE=certificate[0])
     hub.stop()
+
+
+def test_a_hub_is_reached_through_a_proxy(hub, machine):
+    hub.repositories["org/tiny"] = gguf_repository()
+    hub.repositories["org/tiny"].large_bytes = 10 ** 9
+    proxy = Proxy(hub.front.server_address[1])
+    there = {"HF_ENDPOINT": "http://hub.test", "NO_PROXY": "", "no_proxy": ""}
+    path = machine.pull("org/tiny", HTTP_PROXY=proxy.url, **there)
+    assert pathlib.Path(path).read_bytes() == GGUF
+    assert all(url.startswith("http://hub.test:80/") for _, url in proxy.asked) and len(proxy.asked) >= 2
+    asked = len(proxy.asked)
+    assert "cannot resolve hub.test" in machine.refusal("org/tiny:Q8_0", HTTP_PROXY=proxy.url, **{**there, "NO_PROXY": "other,.test"})
+    assert len(proxy.asked) == asked
+    assert "$http_proxy must name a proxy as http://HOST:PORT" in machine.refusal("org/tiny:Q8_0", http_proxy="socks5://x:1", **there)
+    proxy.stop()
+
+
+def test_an_encrypted_hub_is_reached_through_a_proxy(home, certificate):
+    hub = Hub(certificate)
+    hub.repositories["org/tiny"] = gguf_repository()
+    hub.repositories["org/tiny"].large_bytes = 10 ** 9
+    proxy = Proxy(hub.front.server_address[1])
+    machine = Machine(hub, home, HTTPS_PROXY=proxy.url, NO_PROXY="", no_proxy="", SSL_CERT_FILE=certificate[0])
+    path = machine.pull("org/tiny", "--token", "mine", HF_ENDPOINT="https://hub.test")
+    assert pathlib.Path(path).read_bytes() == GGUF
+    assert set(proxy.asked) == {("CONNECT", "hub.test:443")}
+    said = machine.refusal("org/tiny:Q8_0", HF_ENDPOINT="https://elsewhere.test")
+    assert "answers 403 and does not connect to elsewhere.test:443" in said
+    proxy.stop()
+    hub.stop()
+
+
+def test_serving_while_pulling_ends_at_the_first_signal(hub, machine):
+    hub.repositories["org/tiny"] = gguf_repository()
+    hub.hold = threading.Event()
+    for sign, status in ((signal.SIGINT, 128 + signal.SIGINT), (signal.SIGTERM, 0)):
+        process = machine.start("serve", "org/tiny", "--port", "0")
+        assert hub.half_way.wait(30)
+        hub.half_way.clear()
+        process.send_signal(sign)
+        errors = process.communicate(timeout=30)[1]
+        assert process.returncode == status and "stopped before anything was served" in errors
+    hub.hold.set()
+
+
+def test_models_are_kept_where_download_dir_says(hub, machine, scripted, tmp_path):
+    hub.repositories["org/said"] = Repository(dict(scripted))
+    folder = tmp_path / "elsewhere"
+    for _ in range(2):  # pulled, then found
+        result = machine.run("run", "org/said", "hi", "--download-dir", str(folder), "--max-model-len", "256")
+        assert result.returncode == 0 and "Hello from the script" in result.stdout, result.stderr
+    assert result.stderr.count("pulling") == 0
+    assert list(folder.glob("models--org--said/snapshots/*/config.json")) and not machine.snapshots()

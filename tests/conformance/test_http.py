@@ -83,6 +83,11 @@ def test_b10_content_types(server):
         assert server.post(COMPLETIONS, '{"prompt":"A"}', Content_Type=kind)[0] == 200
     assert " 200 " in raw(server, http_post(b'{"prompt":"A"}', "Connection: close"))
     error_of(server.post(COMPLETIONS, '{"prompt":"A"}', Content_Type="text/plain"), 415)
+    form = {"Content_Type": "application/x-www-form-urlencoded"}  # of `curl -d`, as Ollama's and llama-server's users type it
+    assert "-H 'Content-Type" in error_of(server.post(COMPLETIONS, '{"prompt":"A"}', **form), 415)["message"]
+    for path, body in ("/api/generate", '{"model":"alias","prompt":"A","stream":false}'), ("/completion", '{"prompt":"A","n_predict":2}'):
+        assert server.post(path, body, **form)[0] == 200
+        assert server.post(path, body, Origin="http://elsewhere.test", **form)[0] == 415
 
 
 def test_b11_methods_and_routes(server):

@@ -64,6 +64,7 @@ int pull_command(std::span<char* const> arguments) {
   flags.add("--max-workers", "N", "connections at once", &options.hub.connections);
   flags.add("--range-size", "BYTES", "larger files come in such pieces", &options.hub.range_bytes);
   flags.add("--retries", "N", "how often a request that brings nothing is made again", &options.hub.retries);
+  flags.alias("--download-dir", "--cache-dir");
   flags.add("--quiet", "print errors only", &options.quiet);
   flags.add("--json", "print the result as JSON", &options.json);
   const Status parsed = flags.parse(arguments);

@@ -16,9 +16,14 @@ std::string name_of_path(std::string path) {
   return path.ends_with(".gguf") ? path.substr(0, path.size() - 5) : path;
 }
 
-Result<FoundModel> pull(const ModelName& name, const std::string& revision) {
+HubOptions hub_options(const std::string& folder) {
+  HubOptions options = hub_options_from_environment();
+  if (!folder.empty()) options.cache = folder;
+  return options;
+}
+
+Result<FoundModel> pull(const HubOptions& options, const ModelName& name, const std::string& revision) {
   PullBar bar(false);
-  const HubOptions options = hub_options_from_environment();
   if (!options.offline) fmt::print(stderr, "{} is not here yet: pulling it from {}\n", name.text(), options.endpoint);
   ASSIGN_OR_RETURN(const CachedModel model, pull_model(options, name, revision, [&](const FileProgress& progress) {
                      bar.show(progress);
@@ -29,7 +34,7 @@ Result<FoundModel> pull(const ModelName& name, const std::string& revision) {
 
 }  // namespace
 
-Result<FoundModel> find_model(const std::string& model, const std::string& revision) {
+Result<FoundModel> find_model(const std::string& model, const std::string& revision, const std::string& folder) {
   if (model.empty()) {
     ASSIGN_OR_RETURN(const std::string path, default_model_path());
     return FoundModel{path, name_of_path(path)};
@@ -37,16 +42,21 @@ Result<FoundModel> find_model(const std::string& model, const std::string& revis
   if (file_exists(model)) return FoundModel{model, name_of_path(model)};
   const auto parsed = parse_model_name(model);
   const std::string wanted = revision.empty() ? "main" : revision;
+  const HubOptions hub = hub_options(folder);
   if (parsed.ok()) {
-    if (auto cached = HubCache(hub_options_from_environment().cache).find(*parsed, wanted))
-      return FoundModel{cached->path(), cached->name.text()};
+    if (auto cached = HubCache(hub.cache).find(*parsed, wanted)) return FoundModel{cached->path(), cached->name.text()};
   }
   if (revision.empty() && is_library_name(model)) {
     if (auto stored = HubLibrary().find(model); stored.ok()) return FoundModel{stored->path, stored->name};
   }
+  if (!parsed.ok() && model.find('/') == std::string::npos && !model.ends_with(".gguf"))
+    return Error{
+        fmt::format("there is no file, folder or model '{}' here; quern list shows the models, quern pull ORG/NAME "
+                    "brings one from a hub",
+                    model)};
   if (!parsed.ok() || model.ends_with(".gguf"))
     return FoundModel{model, name_of_path(model)};  // opening it says what is wrong
-  return pull(*parsed, wanted);
+  return pull(hub, *parsed, wanted);
 }
 
 bool names_model(const std::string& word) {

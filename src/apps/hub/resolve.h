@@ -15,8 +15,8 @@ struct FoundModel {
 };
 
 /// `model` is empty for the default one. `revision` is a branch, tag or commit of the hub; "" is main. A pull shows
-/// its progress.
-Result<FoundModel> find_model(const std::string& model, const std::string& revision);
+/// its progress. `folder` is where models of hubs are kept; "" is that of the environment.
+Result<FoundModel> find_model(const std::string& model, const std::string& revision, const std::string& folder = "");
 
 /// Whether a word of the command line names a model: a file, a model of the library, or one that a hub may have.
 bool names_model(const std::string& word);

@@ -4,6 +4,9 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,19 +39,30 @@ int64_t available_memory() {
   return available > 0 ? available : 0;
 }
 
+/// Models of one process share a team of that size: more threads than cores would only wait for each other.
+std::shared_ptr<ThreadPool> team_of(int threads) {
+  static std::mutex mutex;  // devices are made on any thread
+  static std::map<int, std::weak_ptr<ThreadPool>> teams;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<ThreadPool>& known = teams[threads];
+  std::shared_ptr<ThreadPool> team = known.lock();
+  if (!team) known = team = std::make_shared<ThreadPool>(threads);
+  return team;
+}
+
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : pool_(threads) {}
+  explicit CpuDevice(int threads) : team_(team_of(threads)) {}
   ~CpuDevice() override {
     for (const auto& [memory, bytes] : blocks_) munmap(memory, static_cast<size_t>(bytes));
   }
 
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string description() const override {
-    return fmt::format("CPU, {} threads, {}", pool_.size(), isa_name(isa_in_force()));
+    return fmt::format("CPU, {} threads, {}", team_->size(), isa_name(isa_in_force()));
   }
   bool host_addressable() const override { return true; }
-  Queue queue() override { return {DeviceKind::cpu, &pool_}; }
+  Queue queue() override { return {DeviceKind::cpu, team_.get()}; }
 
   Result<std::byte*> allocate(int64_t bytes) override {
     const int64_t rounded = bytes >= huge_page ? (bytes + huge_page - 1) / huge_page * huge_page : bytes + 1;
@@ -94,7 +108,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<Captured> capture(const std::function<void(Queue)>& /*work*/) override { return nullptr; }
 
  private:
-  ThreadPool pool_;
+  const std::shared_ptr<ThreadPool> team_;
   std::unordered_map<std::byte*, int64_t> blocks_;
   int64_t allocated_ = 0;
 };

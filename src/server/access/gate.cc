@@ -30,6 +30,13 @@ bool is_json_type(std::string_view type) {
   return name.empty() || name == "application/json" || name.ends_with("+json");
 }
 
+/// Ollama and llama-server ask for no type, so their users call `curl -d`, which sends that of a form. So can a page of
+/// elsewhere without asking, but it names its origin.
+bool may_be_json(const HttpRequest& head, const Route& route) {
+  const bool peer = route.protocol == Protocol::ollama || route.protocol == Protocol::llama;
+  return is_json_type(head.header("content-type")) || (peer && head.header("origin").empty());
+}
+
 std::string allow_header(const Route& route) {
   return fmt::format("{}{}, OPTIONS", route.methods, route.methods.starts_with("GET") ? ", HEAD" : "");
 }
@@ -86,8 +93,10 @@ std::optional<HttpResponse> Gate::judge(const HttpRequest& head) const {
     count_(Refusal::draining);
     return refusal(head, plain_error(503, "The server is shutting down."));
   }
-  if (head.method == "POST" && route->access == Access::keyed && !is_json_type(head.header("content-type"))) {
-    return refusal(head, plain_error(415, "The body of a request must have the content type application/json."));
+  if (head.method == "POST" && route->access == Access::keyed && !may_be_json(head, *route)) {
+    return refusal(head, plain_error(415,
+                                     "The body of a request must have the content type application/json: with curl add "
+                                     "-H 'Content-Type: application/json'."));
   }
   if (const auto coding = head.header("content-encoding"); !coding.empty() && coding != "identity") {
     return refusal(head, plain_error(415, "Bodies are taken as they are: send no Content-Encoding."));

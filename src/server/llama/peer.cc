@@ -26,6 +26,7 @@ std::optional<int32_t> read_peer_tokens(Fields& fields, std::string_view name) {
 }
 
 std::vector<std::string> read_peer_stops(Fields& fields, std::string_view name) {
+  if (fields.describing()) fields.one_of(name, {Fields::Kind::string, Fields::Kind::array});
   const Json* value = fields.any(name);
   if (value == nullptr) return {};
   std::vector<std::string> stops;

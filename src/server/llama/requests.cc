@@ -67,42 +67,37 @@ Checked<Json> read_prompts(const Json& value, const TextModel& model) {
 
 class CompletionReader {
  public:
-  CompletionReader(const Json& json, const TextModel& model) : model_(model), fields_(json) {}
-
-  Fields& fields() { return fields_; }
+  /// Reads everything but the prompt, which has been read before.
+  CompletionReader(Fields& fields, const TextModel& model) : model_(model), fields_(fields) {
+    body_.set("model", read_model(fields_, model_.options));
+    limits_.max_tokens = read_peer_tokens(fields_, "max_tokens");
+    const auto predicted = read_peer_tokens(fields_, "n_predict");
+    if (fields_.any("n_predict") != nullptr) limits_.max_tokens = predicted;
+    limits_.stops = read_peer_stops(fields_, "stop");
+    std::vector<std::string> passed_over;
+    read_llama_sampling(fields_, model_, body_, passed_over);
+    read_form(body_, *form_);
+    reuse_ = fields_.boolean("cache_prompt").value_or(true);
+    read_unknown(fields_, model_.options, unknown_);
+    unknown_.insert(unknown_.end(), passed_over.begin(), passed_over.end());
+  }
 
   /// `prompts`: lists of ids; called once.
-  Checked<Generation> read(Json prompts) {
-    const std::string name = read_model(fields_, model_.options);
-    PeerLimits limits;
-    limits.max_tokens = read_peer_tokens(fields_, "max_tokens");
-    if (fields_.any("n_predict") != nullptr) limits.max_tokens = read_peer_tokens(fields_, "n_predict");
-    limits.stops = read_peer_stops(fields_, "stop");
-    Json body;
-    std::vector<std::string> passed_over;
-    read_llama_sampling(fields_, model_, body, passed_over);
-    auto form = std::make_shared<LlamaForm>();
-    read_form(body, *form);
-    const bool reuse = fields_.boolean("cache_prompt").value_or(true);
-    std::vector<std::string> unknown;
-    read_unknown(fields_, model_.options, unknown);
-    if (fields_.failed()) return *fields_.error();
-    unknown.insert(unknown.end(), passed_over.begin(), passed_over.end());
-    form->several = several_ || body.integer("n").value_or(1) > 1;
-    body.set("model", name).set("prompt", std::move(prompts));
-    const int64_t asked = limits.max_tokens.value_or(-1);
-    ASSIGN_OR_RETURN(Generation generation, read_peer_completion(body, std::move(limits), model_));
+  Checked<Generation> read(Json prompts, bool several) {
+    const auto& form = form_;
+    form->several = several || body_.integer("n").value_or(1) > 1;
+    body_.set("prompt", std::move(prompts));
+    const int64_t asked = limits_.max_tokens.value_or(-1);
+    ASSIGN_OR_RETURN(Generation generation, read_peer_completion(body_, std::move(limits_), model_));
     generation.protocol = Protocol::llama;
-    generation.unknown_fields = std::move(unknown);
-    if (!reuse) generation.params.cache_salt = random_hex();
+    generation.unknown_fields = std::move(unknown_);
+    if (!reuse_) generation.params.cache_salt = random_hex();
     form->settings = llama_settings(generation.params, asked);
     form->settings.set("timings_per_token", form->timings);
     if (generation.constraint) form->settings.set("grammar", generation.constraint->text);
-    generation.form = std::move(form);
+    generation.form = form;
     return generation;
   }
-
-  void set_several(bool several) { several_ = several; }
 
  private:
   void read_form(Json& body, LlamaForm& form) {
@@ -121,8 +116,12 @@ class CompletionReader {
   }
 
   const TextModel& model_;
-  Fields fields_;
-  bool several_ = false;
+  Fields& fields_;
+  Json body_;
+  PeerLimits limits_;
+  const std::shared_ptr<LlamaForm> form_ = std::make_shared<LlamaForm>();
+  bool reuse_ = true;
+  std::vector<std::string> unknown_;
 };
 
 /// How a model marks a repository and its files.
@@ -170,43 +169,60 @@ std::vector<TextPiece> read_extras(Fields& fields, const Tokenizer& tokenizer) {
 
 Checked<Generation> parse_llama_completion(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  CompletionReader reader(json, model);
-  const Json* prompt = reader.fields().any("prompt");
-  if (prompt == nullptr) return wrong("prompt", "\"prompt\" must be provided");
+  Fields fields(json);
+  return read_llama_completion(fields, model);
+}
+
+Checked<Generation> read_llama_completion(Fields& fields, const TextModel& model) {
+  const Json* prompt = fields.one_of("prompt", {Fields::Kind::string, Fields::Kind::array, Fields::Kind::object});
+  if (prompt == nullptr) fields.invalid("prompt", "missing_required_parameter", "\"prompt\" must be provided");
+  CompletionReader reader(fields, model);
+  if (fields.describing()) return Generation();
+  if (fields.failed()) return *fields.error();
   ASSIGN_OR_RETURN(Json prompts, read_prompts(*prompt, model));
-  reader.set_several(is_several(*prompt));
-  return reader.read(std::move(prompts));
+  return reader.read(std::move(prompts), is_several(*prompt));
 }
 
 Checked<Generation> parse_infill(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  const auto marks = middle_marks(*model.tokenizer);
-  if (!marks) {
-    return unsupported("input_suffix",
-                       "Infill is not supported by this model: it has no tokens for filling in the middle of a text.");
-  }
-  CompletionReader reader(json, model);
-  Fields& fields = reader.fields();
+  Fields fields(json);
+  return read_infill(fields, model);
+}
+
+Checked<Generation> read_infill(Fields& fields, const TextModel& model) {
   const auto prefix = fields.string("input_prefix");
   const auto suffix = fields.string("input_suffix");
   const std::string prompt = fields.string("prompt").value_or("");
   std::vector<TextPiece> pieces = read_extras(fields, *model.tokenizer);
+  for (const auto& [name, missing] : {std::pair("input_prefix", !prefix), std::pair("input_suffix", !suffix)}) {
+    if (missing) fields.invalid(name, "missing_required_parameter", fmt::format("\"{}\" is required", name));
+  }
+  CompletionReader reader(fields, model);
+  if (fields.describing()) return Generation();
+  const auto marks = middle_marks(*model.tokenizer);
+  if (!marks) {
+    fields.fail(
+        unsupported("input_suffix",
+                    "Infill is not supported by this model: it has no tokens for filling in the middle of a text."));
+  }
   if (fields.failed()) return *fields.error();
-  if (!prefix) return wrong("input_prefix", "\"input_prefix\" is required");
-  if (!suffix) return wrong("input_suffix", "\"input_suffix\" is required");
   for (TextPiece& piece : middle_pieces(*marks, *prefix, *suffix)) pieces.push_back(std::move(piece));
   if (!prompt.empty()) pieces.push_back({prompt});
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, encode_prompt(model, pieces));
-  return reader.read(Json(Json::Array{ids_json(ids)}));
+  return reader.read(Json(Json::Array{ids_json(ids)}), false);
 }
 
 Checked<PoolingCall> parse_llama_embedding(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
+  return read_llama_embedding(fields, model);
+}
+
+Checked<PoolingCall> read_llama_embedding(Fields& fields, const TextModel& model) {
   Json asked;
   asked.set("model", read_model(fields, model.options));
-  const Json* content = fields.any("content");
-  const Json* input = fields.any("input");
+  const Json* content = fields.one_of("content", {Fields::Kind::string, Fields::Kind::array});
+  const Json* input = fields.one_of("input", {Fields::Kind::string, Fields::Kind::array});
   if (content == nullptr) content = input;
   if (content == nullptr) fields.invalid("content", "missing_required_parameter", "\"content\" must be provided");
   const auto norm = fields.integer("embd_normalize", -1, 2).value_or(2);
@@ -215,6 +231,8 @@ Checked<PoolingCall> parse_llama_embedding(std::string_view body, const TextMode
   std::vector<std::string> unknown;
   read_unknown(fields, model.options, unknown);
   if (fields.failed()) return *fields.error();
+  fields.describe_as_optional("content");
+  if (fields.describing()) return PoolingCall();
   asked.set("input", *content).set("normalize", norm == 2);
   ASSIGN_OR_RETURN(PoolingCall call, read_embeddings(asked, model));
   call.unknown_fields = std::move(unknown);
@@ -233,6 +251,10 @@ Checked<PoolingCall> parse_llama_embedding(std::string_view body, const TextMode
 Checked<std::string> apply_template(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
+  return apply_template(fields, model);
+}
+
+Checked<std::string> apply_template(Fields& fields, const TextModel& model) {
   read_model(fields, model.options);
   const ToolUse tools = read_tool_use(fields, model);
   ASSIGN_OR_RETURN(const Rendering rendering, render_messages(fields, model, AnswerParams(), tools));

@@ -12,12 +12,16 @@
 namespace quern {
 
 Checked<Generation> parse_llama_completion(std::string_view body, const TextModel& model);
+Checked<Generation> read_llama_completion(Fields& fields, const TextModel& model);
 /// What stands between input_prefix and input_suffix.
 Checked<Generation> parse_infill(std::string_view body, const TextModel& model);
+Checked<Generation> read_infill(Fields& fields, const TextModel& model);
 Checked<PoolingCall> parse_llama_embedding(std::string_view body, const TextModel& model);
+Checked<PoolingCall> read_llama_embedding(Fields& fields, const TextModel& model);
 
 /// Bodies of answers.
 Checked<std::string> apply_template(std::string_view body, const TextModel& model);
+Checked<std::string> apply_template(Fields& fields, const TextModel& model);
 std::string llama_props(const TextModel& model);
 /// A slot for each sequence that can be computed at a time; so many as are running are shown as busy.
 /// Refused when the request's `target` says that one must be free and none is.

@@ -54,6 +54,7 @@ void read_numbers(Fields& fields, Json& body) {
 
 /// Which samplers are on; here they always come in one order.
 void read_stages(Fields& fields, Json& body) {
+  if (fields.describing()) fields.one_of("samplers", {Fields::Kind::array, Fields::Kind::string});
   const Json* samplers = fields.any("samplers");
   if (samplers == nullptr) return;
   if (!samplers->is_array() && !samplers->is_string())
@@ -87,6 +88,7 @@ void add_bias(Fields& fields, const TextModel& model, const Json& token, const J
 
 /// Pairs, or an object by id or text.
 void read_biases(Fields& fields, const TextModel& model, Json& body) {
+  if (fields.describing()) fields.one_of("logit_bias", {Fields::Kind::object, Fields::Kind::array});
   const Json* given = fields.any("logit_bias");
   if (given == nullptr) return;
   Json biases(Json::Object{});
@@ -125,13 +127,11 @@ void refuse_others(Fields& fields) {
     }
   }
   fields.refuse({"post_sampling_probs", "lora", "return_progress"});
-  for (const std::string_view name :
-       {"dynatemp_exponent", "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
-        "dry_sequence_breakers", "mirostat_tau", "mirostat_eta", "adaptive_decay", "n_keep", "n_discard",
-        "n_cache_reuse", "id_slot", "sse_ping_interval", "speculative.n_max", "speculative.n_min",
-        "speculative.p_min"}) {
-    fields.any(name);
-  }
+  fields.ignore(Fields::Kind::number,
+                {"dynatemp_exponent", "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+                 "mirostat_tau", "mirostat_eta", "adaptive_decay", "n_keep", "n_discard", "n_cache_reuse", "id_slot",
+                 "sse_ping_interval", "speculative.n_max", "speculative.n_min", "speculative.p_min"});
+  fields.ignore(Fields::Kind::array, {"dry_sequence_breakers"});
 }
 
 }  // namespace
@@ -147,7 +147,8 @@ void read_llama_sampling(Fields& fields, const TextModel& model, Json& body, std
     if (value && *value > 0) passed_over.emplace_back(name);
   }
   const std::string grammar = fields.string("grammar").value_or("");
-  if (const Json* schema = fields.any("json_schema"); schema != nullptr && grammar.empty()) {
+  if (const Json* schema = fields.one_of("json_schema", {Fields::Kind::object, Fields::Kind::boolean});
+      schema != nullptr && grammar.empty()) {
     body.set("json_schema", *schema);
   } else if (!grammar.empty()) {
     body.set("grammar", grammar);

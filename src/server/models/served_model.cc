@@ -24,11 +24,22 @@ TextModel text_model(ModelParts& parts) {
   return text;
 }
 
+TextModel brief_model(const TextModel& text) {
+  TextModel brief = text;
+  brief.template_limits = {.max_operations = 10'000,
+                           .max_output_bytes = 64 << 10,
+                           .max_depth = 100,
+                           .max_time_us = 1'000,
+                           .max_memory_bytes = 1 << 20};
+  return brief;
+}
+
 }  // namespace
 
 ServedModel::ServedModel(ModelParts parts, Metrics& figures)
     : metrics(figures),
       text(text_model(parts)),
+      brief(brief_model(text)),
       constraints(text.tokenizer, text.vocab_size(), text.options.end_tokens),
       engine(std::move(parts.engine)) {}
 

@@ -34,6 +34,7 @@ struct ServedModel {
 
   Metrics& metrics;
   const TextModel text;
+  const TextModel brief;  // the same, whose template gives up after a millisecond
   Constraints constraints;
   std::atomic<uint64_t> next_request = 1;
   std::atomic<int32_t> live_requests = 0;  // submitted, last event not yet delivered

@@ -49,12 +49,17 @@ bool is_text(const Json& value) { return value.is_string(); }
 Checked<PoolingCall> parse_ollama_embed(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
+  return read_ollama_embed(fields, model);
+}
+
+Checked<PoolingCall> read_ollama_embed(Fields& fields, const TextModel& model) {
   OllamaCommon common;
   Json asked = read_shared(fields, model.options, common);
   asked.set("normalize", true);
   if (fields.boolean("truncate").value_or(true)) asked.set("truncate_prompt_tokens", -1);
-  if (const Json* dimensions = fields.any("dimensions"); dimensions != nullptr && *dimensions != Json(0))
-    asked.set("dimensions", *dimensions);
+  const Json* dimensions = fields.one_of("dimensions", {Fields::Kind::number});
+  if (dimensions != nullptr && *dimensions != Json(0)) asked.set("dimensions", *dimensions);
+  if (fields.describing()) fields.one_of("input", {Fields::Kind::string, Fields::Kind::array});
   const Json* input = fields.any("input");
   const bool texts =
       input == nullptr || is_text(*input) || (input->is_array() && std::ranges::all_of(input->items(), is_text));
@@ -78,6 +83,10 @@ Checked<PoolingCall> parse_ollama_embed(std::string_view body, const TextModel& 
 Checked<PoolingCall> parse_ollama_embeddings(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
+  return read_ollama_embeddings(fields, model);
+}
+
+Checked<PoolingCall> read_ollama_embeddings(Fields& fields, const TextModel& model) {
   OllamaCommon common;
   Json asked = read_shared(fields, model.options, common);
   const std::string prompt = fields.string("prompt").value_or("");

@@ -18,17 +18,14 @@ std::string lower(std::string text) {
 
 }  // namespace
 
-std::optional<ApiError> refuse_images(const Json& object) {
-  const Json* images = object.present("images");
-  if (images == nullptr || (images->is_array() && images->items().empty())) return std::nullopt;
-  return unsupported("images", "this model takes text only: leave out images");
-}
+ApiError no_images() { return unsupported("images", "this model takes text only: leave out images"); }
 
 std::optional<ApiError> OllamaMessages::add(const Json& message, const std::string& path) {
   if (!message.is_object()) return wrong(path, "expected an object");
   const auto role = message.string("role");
   if (!role) return wrong(path, "a message needs a role");
-  if (auto error = refuse_images(message)) return error;
+  const Json* images = message.present("images");
+  if (images != nullptr && (!images->is_array() || !images->items().empty())) return no_images();
   const Json* content = message.present("content");
   if (content != nullptr && !content->is_string()) return wrong(path + ".content", "expected a string");
   Json out;

@@ -25,7 +25,7 @@ class OllamaMessages {
   int calls_ = 0;
 };
 
-/// Refuses images, if there are some.
-std::optional<ApiError> refuse_images(const Json& object);
+/// What is said where images are.
+ApiError no_images();
 
 }  // namespace quern

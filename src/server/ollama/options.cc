@@ -13,6 +13,11 @@ namespace {
 
 constexpr PeerDefaults kDefaults{.temperature = 0.8, .top_k = 40, .top_p = 0.9, .min_p = 0.0};
 
+/// What a field is said to take; whoever reads it says it in words of its own.
+const Json* any_of(Fields& fields, std::string_view name, std::initializer_list<Fields::Kind> kinds) {
+  return fields.describing() ? fields.one_of(name, kinds) : fields.any(name);
+}
+
 /// Values that OpenAI's fields take under another name, or in a smaller range.
 void copy_sampling(Fields& options, Json& body) {
   static constexpr std::pair<std::string_view, std::string_view> names[] = {{"temperature", "temperature"},
@@ -38,11 +43,12 @@ void copy_sampling(Fields& options, Json& body) {
 
 /// What decides how Ollama loads a model; here the server's flags do. Samplers that Ollama has given up are refused.
 void pass_over(Fields& options) {
+  using Kind = Fields::Kind;
   for (const std::string_view name :
-       {"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "draft_num_predict", "numa",
-        "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mmap", "use_mlock", "embedding_only", "penalize_newline",
-        "mirostat_tau", "mirostat_eta"}) {
-    options.any(name);
+       {"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "draft_num_predict", "mirostat_tau",
+        "mirostat_eta", "numa", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mmap", "use_mlock",
+        "embedding_only", "penalize_newline"}) {
+    any_of(options, name, {Kind::number, Kind::boolean});
   }
   const auto refuse = [&](std::string_view name, double neutral) {
     const auto value = options.number(name, -Fields::kInfinity, Fields::kInfinity);
@@ -54,7 +60,7 @@ void pass_over(Fields& options) {
 }
 
 void read_format(Fields& fields, Json& body) {
-  const Json* format = fields.any("format");
+  const Json* format = any_of(fields, "format", {Fields::Kind::string, Fields::Kind::object});
   if (format == nullptr || (format->is_string() && format->as_string().empty())) return;
   if (format->is_string() && format->as_string() == "json") {
     body.set("response_format", Json().set("type", "json_object"));
@@ -69,7 +75,7 @@ void read_format(Fields& fields, Json& body) {
 
 /// Thinking is the chat template's to turn on and off.
 void read_think(Fields& fields, const TextModel& model, const std::string& name, Json& body) {
-  const Json* think = fields.any("think");
+  const Json* think = any_of(fields, "think", {Fields::Kind::boolean, Fields::Kind::string});
   if (think == nullptr) return;
   if (!think->is_bool() && !think->is_string()) return fields.wrong_kind("think", "true, false or a level", *think);
   const bool on = !think->is_bool() || think->as_bool();
@@ -108,18 +114,15 @@ std::optional<double> ollama_duration(const Json& value) {
 
 OllamaCommon read_ollama_common(Fields& fields, const ServerOptions& server) {
   OllamaCommon common;
-  const auto name = fields.string("model");
-  if (!name || name->empty()) {
+  common.model = fields.string("model").value_or("");
+  if (common.model.empty()) {
     fields.invalid("model", "missing_required_parameter", "model is required");
-    return common;
-  }
-  common.model = *name;
-  if (const std::string* served = find_served(*name, server.model_names)) {
+  } else if (const std::string* served = find_served(common.model, server.model_names)) {
     common.served = *served;
   } else {
-    fields.fail({404, fmt::format("model '{}' not found", name->substr(0, 256)), "model_not_found", "model"});
+    fields.fail({404, fmt::format("model '{}' not found", common.model.substr(0, 256)), "model_not_found", "model"});
   }
-  if (const Json* keep = fields.any("keep_alive")) {
+  if (const Json* keep = any_of(fields, "keep_alive", {Fields::Kind::number, Fields::Kind::string})) {
     const auto seconds = ollama_duration(*keep);
     if (!seconds) {
       fields.invalid("keep_alive", "invalid_value",
@@ -132,15 +135,14 @@ OllamaCommon read_ollama_common(Fields& fields, const ServerOptions& server) {
 
 void read_ollama_options(Fields& fields, const TextModel& model, bool completion, OllamaCommon& common, Json& body) {
   body.set("model", common.served).set("stream", fields.boolean("stream").value_or(true));
-  if (const Json* given = fields.object("options")) {
-    Fields options(*given, "options.");
+  fields.members("options", [&](Fields& options) {
     copy_sampling(options, body);
     common.limits.max_tokens = read_peer_tokens(options, "num_predict");
     common.limits.stops = read_peer_stops(options, "stop");
     pass_over(options);
-    if (options.failed()) fields.fail(*options.error());
+    if (options.describing()) return;
     for (const std::string& name : options.unknown()) common.unknown.push_back("options." + name);
-  }
+  });
   add_peer_defaults(kDefaults, model.options, body);
   read_format(fields, body);
   Json unused;  // a prompt without a template has no place for it

@@ -47,7 +47,7 @@ Generation finished(Generation generation, const OllamaCommon& common, std::vect
 /// /api/generate as it goes on.
 class GenerateReader {
  public:
-  GenerateReader(const Json& json, const TextModel& model) : json_(json), model_(model), fields_(json) {}
+  GenerateReader(Fields& fields, const TextModel& model) : model_(model), fields_(fields) {}
 
   Checked<Generation> read() {
     OllamaCommon common = read_ollama_common(fields_, model_.options);
@@ -60,6 +60,7 @@ class GenerateReader {
     std::vector<std::string> unknown;
     note_unknown(fields_, model_.options, common, unknown);
     if (fields_.failed()) return *fields_.error();
+    if (fields_.describing()) return Generation();
     if (prompt_.empty()) return loaded(common, false);
     ASSIGN_OR_RETURN(Generation generation, plain ? read_plain(std::move(body), std::move(common.limits))
                                                   : read_templated(std::move(body), std::move(common.limits)));
@@ -73,8 +74,9 @@ class GenerateReader {
     system_ = fields_.string("system").value_or("");
     raw_ = fields_.boolean("raw").value_or(false);
     context_ = fields_.token_ids("context", model_.vocab_size(), kMaxContext).value_or(std::vector<int32_t>());
-    fields_.any("images");
-    if (auto error = refuse_images(json_)) fields_.fail(std::move(*error));
+    if (const Json* images = fields_.one_of("images", {Fields::Kind::array});
+        images != nullptr && !images->items().empty())
+      fields_.fail(no_images());
     fields_.refuse({"template", "_debug_render_only", "width", "height", "steps"});
     if (raw_ && (!system_.empty() || !context_.empty())) {
       fields_.invalid("raw", "invalid_value", "raw mode does not support template, system, or context");
@@ -118,9 +120,8 @@ class GenerateReader {
     return fit_prompt(model_, generation.params, model_.options.defaults.max_tokens, "context", prompt);
   }
 
-  const Json& json_;
   const TextModel& model_;
-  Fields fields_;
+  Fields& fields_;
   std::string prompt_;
   std::string suffix_;
   std::string system_;
@@ -132,12 +133,21 @@ class GenerateReader {
 
 Checked<Generation> parse_ollama_generate(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  return GenerateReader(json, model).read();
+  Fields fields(json);
+  return read_ollama_generate(fields, model);
+}
+
+Checked<Generation> read_ollama_generate(Fields& fields, const TextModel& model) {
+  return GenerateReader(fields, model).read();
 }
 
 Checked<Generation> parse_ollama_chat(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
+  return read_ollama_chat(fields, model);
+}
+
+Checked<Generation> read_ollama_chat(Fields& fields, const TextModel& model) {
   OllamaCommon common = read_ollama_common(fields, model.options);
   Json chat;
   if (const Json* variables = fields.object("chat_template_kwargs")) chat.set("chat_template_kwargs", *variables);
@@ -148,6 +158,7 @@ Checked<Generation> parse_ollama_chat(std::string_view body, const TextModel& mo
   std::vector<std::string> unknown;
   note_unknown(fields, model.options, common, unknown);
   if (fields.failed()) return *fields.error();
+  if (fields.describing()) return Generation();
   if (messages == nullptr || messages->empty()) return loaded(common, true);
   OllamaMessages read;
   for (size_t i = 0; i < messages->size(); ++i) {

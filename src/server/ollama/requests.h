@@ -10,7 +10,9 @@ namespace quern {
 
 /// Without messages the answer is that the model is loaded.
 Checked<Generation> parse_ollama_chat(std::string_view body, const TextModel& model);
+Checked<Generation> read_ollama_chat(Fields& fields, const TextModel& model);
 /// Without a prompt, too.
 Checked<Generation> parse_ollama_generate(std::string_view body, const TextModel& model);
+Checked<Generation> read_ollama_generate(Fields& fields, const TextModel& model);
 
 }  // namespace quern

@@ -329,7 +329,8 @@ Checked<Rendering> render_messages(Fields& fields, const TextModel& model, const
   variables.set("messages", std::move(talk.list));
   if (!tools.offered.is_null()) variables.set("tools", tools.offered);
   variables.set("add_generation_prompt", add_prompt.value_or(!go_on));
-  auto pieces = chat_template->render(variables, {"bos_token", "eos_token", "pad_token", "unk_token"});
+  auto pieces =
+      chat_template->render(variables, {"bos_token", "eos_token", "pad_token", "unk_token"}, model.template_limits);
   if (!pieces.ok())
     return ApiError{400, fmt::format("The chat template refuses these messages: {}.", pieces.error().message),
                     "invalid_value", "messages"};

@@ -28,6 +28,7 @@ struct TextModel {
   std::shared_ptr<const ChatTemplate> chat_template;  // may be absent
   CallRendering calls;                                // of the chat template
   size_t longest_token_bytes = 1;
+  TemplateLimits template_limits;
 
   int32_t vocab_size() const { return options.vocab_size > 0 ? options.vocab_size : tokenizer->size(); }
 };

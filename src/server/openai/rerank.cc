@@ -58,9 +58,28 @@ struct Sides {
   std::string first_name, second_name;
 };
 
+/// How texts are compared.
+struct Comparison {
+  PoolingCall call;
+  InputReader reader;
+  std::string instruction;
+};
+
+/// What both routes are told.
+Checked<Comparison> read_comparison(Fields& fields, const TextModel& model, PoolingCall::Kind kind) {
+  PoolingCall call;
+  call.kind = kind;
+  read_pooling_fields(fields, model.options, call);
+  if (!fields.failed() && !fields.describing() && model.options.output == OutputKind::tokens)
+    return wrong_task(model.options, kind == PoolingCall::Kind::score ? "/v1/score" : "/v1/rerank");
+  const InputReader reader(fields, model);
+  call.raw_scores = !fields.boolean("use_activation").value_or(true);
+  return Comparison{std::move(call), reader, fields.string("instruction").value_or(default_instruction)};
+}
+
 /// One text against each of the others, or the first against the first and so on.
-std::optional<ApiError> add_inputs(PoolingCall& call, const Sides& sides, const TextModel& model,
-                                   const InputReader& reader, const std::string& instruction) {
+std::optional<ApiError> add_inputs(Comparison& asked, const Sides& sides, const TextModel& model) {
+  PoolingCall& call = asked.call;
   const size_t count = sides.seconds.size();
   if (sides.firsts.size() != 1 && sides.firsts.size() != count) {
     return invalid_field(sides.second_name,
@@ -77,18 +96,19 @@ std::optional<ApiError> add_inputs(PoolingCall& call, const Sides& sides, const 
   if (model.options.output == OutputKind::pooled) {
     call.first_texts = sides.firsts.size();
     for (const std::string& text : sides.firsts) {
-      if (auto error = add(reader.text(text, sides.first_name))) return error;
+      if (auto error = add(asked.reader.text(text, sides.first_name))) return error;
     }
     for (const std::string& text : sides.seconds) {
-      if (auto error = add(reader.text(text, sides.second_name))) return error;
+      if (auto error = add(asked.reader.text(text, sides.second_name))) return error;
     }
     return std::nullopt;
   }
   for (size_t i = 0; i < count; ++i) {
     const std::string& first = sides.firsts[sides.firsts.size() == 1 ? 0 : i];
-    auto error = model.options.pooling.asks_yes_or_no
-                     ? add(reader.pieces(question_of(first, sides.seconds[i], instruction), sides.second_name))
-                     : add(reader.pair(first, sides.seconds[i], sides.second_name));
+    auto error =
+        model.options.pooling.asks_yes_or_no
+            ? add(asked.reader.pieces(question_of(first, sides.seconds[i], asked.instruction), sides.second_name))
+            : add(asked.reader.pair(first, sides.seconds[i], sides.second_name));
     if (error) return error;
   }
   return std::nullopt;
@@ -116,23 +136,16 @@ Checked<PoolingCall> parse_score(std::string_view body, const TextModel& model) 
 }
 
 Checked<PoolingCall> read_score(Fields& fields, const TextModel& model) {
-  PoolingCall call;
-  call.kind = PoolingCall::Kind::score;
-  read_pooling_fields(fields, model.options, call);
-  if (!fields.failed() && !fields.describing() && model.options.output == OutputKind::tokens)
-    return wrong_task(model.options, "/v1/score");
-  const InputReader reader(fields, model);
-  call.raw_scores = !fields.boolean("use_activation").value_or(true);
-  const std::string instruction = fields.string("instruction").value_or(default_instruction);
+  ASSIGN_OR_RETURN(Comparison asked, read_comparison(fields, model, PoolingCall::Kind::score));
   Sides sides;
   const Json* const first = any_of(fields, {"text_1", "queries", "data_1"}, sides.first_name);
   const Json* const second = any_of(fields, {"text_2", "documents", "data_2"}, sides.second_name);
-  read_unknown(fields, model.options, call.unknown_fields);
+  read_unknown(fields, model.options, asked.call.unknown_fields);
   if (fields.failed()) return *fields.error();
   ASSIGN_OR_RETURN(sides.firsts, read_texts(first, sides.first_name));
   ASSIGN_OR_RETURN(sides.seconds, read_texts(second, sides.second_name));
-  if (auto error = add_inputs(call, sides, model, reader, instruction)) return *error;
-  return call;
+  if (auto error = add_inputs(asked, sides, model)) return *error;
+  return std::move(asked.call);
 }
 
 Checked<PoolingCall> parse_rerank(std::string_view body, const TextModel& model) {
@@ -142,14 +155,8 @@ Checked<PoolingCall> parse_rerank(std::string_view body, const TextModel& model)
 }
 
 Checked<PoolingCall> read_rerank(Fields& fields, const TextModel& model) {
-  PoolingCall call;
-  call.kind = PoolingCall::Kind::rerank;
-  read_pooling_fields(fields, model.options, call);
-  if (!fields.failed() && !fields.describing() && model.options.output == OutputKind::tokens)
-    return wrong_task(model.options, "/v1/rerank");
-  const InputReader reader(fields, model);
-  call.raw_scores = !fields.boolean("use_activation").value_or(true);
-  const std::string instruction = fields.string("instruction").value_or(default_instruction);
+  ASSIGN_OR_RETURN(Comparison asked, read_comparison(fields, model, PoolingCall::Kind::rerank));
+  PoolingCall& call = asked.call;
   call.top_n = static_cast<size_t>(fields.integer("top_n", 0, std::numeric_limits<int32_t>::max()).value_or(0));
   const bool give_back = fields.boolean("return_documents").value_or(true);
   Sides sides{{}, {}, "query", "documents"};
@@ -162,9 +169,9 @@ Checked<PoolingCall> read_rerank(Fields& fields, const TextModel& model) {
   if (fields.failed()) return *fields.error();
   sides.firsts.push_back(*query);
   ASSIGN_OR_RETURN(sides.seconds, read_texts(documents, sides.second_name));
-  if (auto error = add_inputs(call, sides, model, reader, instruction)) return *error;
+  if (auto error = add_inputs(asked, sides, model)) return *error;
   if (give_back) call.documents = std::move(sides.seconds);
-  return call;
+  return std::move(call);
 }
 
 }  // namespace quern

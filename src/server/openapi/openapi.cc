@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "server/openapi/answers.h"
 #include "server/openapi/operations.h"
 
 namespace quern {
@@ -67,10 +68,13 @@ std::string_view plain_type(Endpoint endpoint) {
 
 Json answers_of(const Route& route, const Operation* operation) {
   const Json any(Json::Object{});
-  Json content = Json().set(plain_type(route.endpoint), any);
-  if (operation != nullptr && operation->streams) content.set("text/event-stream", any);
+  Json whole(Json::Object{});
+  if (Json schema = answer_schema(route.endpoint); !schema.is_null()) whole.set("schema", std::move(schema));
+  Json content = Json().set(plain_type(route.endpoint), std::move(whole));
+  if (operation != nullptr && operation->streams)
+    content.set(route.protocol == Protocol::ollama ? "application/x-ndjson" : "text/event-stream", any);
   Json error = Json().set("description", "What is wrong with the request, or with the server");
-  if (route.endpoint != Endpoint::messages && route.endpoint != Endpoint::count_tokens) {
+  if (route.protocol == Protocol::openai) {
     const Json schema = Json().set("$ref", "#/components/schemas/Error");
     error.set("content", Json().set("application/json", Json().set("schema", schema)));
   }

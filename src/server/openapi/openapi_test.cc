@@ -14,7 +14,8 @@ TextModel model_for(Endpoint endpoint) {
   TextModel model;
   model.options.model_names = {"m"};
   model.options.max_model_len = 100;
-  const bool vectors = endpoint == Endpoint::embeddings;
+  const bool vectors = endpoint == Endpoint::embeddings || endpoint == Endpoint::ollama_embed ||
+                       endpoint == Endpoint::ollama_embeddings || endpoint == Endpoint::llama_embedding;
   const bool scores = endpoint == Endpoint::score || endpoint == Endpoint::rerank;
   model.options.output = vectors ? OutputKind::pooled : scores ? OutputKind::scores : OutputKind::tokens;
   model.tokenizer = std::make_shared<ByteTokenizer>();
@@ -23,7 +24,9 @@ TextModel model_for(Endpoint endpoint) {
 
 /// Whether the reader refuses a value because of it, in one of the ways in which a body can be read.
 bool refuses(const Operation& operation, const std::string& name, const Json& value) {
-  const Json bodies[] = {Json().set("input", "x"), Json().set("content", "x"), Json().set("messages", Json::Array{})};
+  const Json bodies[] = {Json().set("model", "m").set("input", "x"), Json().set("model", "m").set("content", "x"),
+                         Json().set("model", "m").set("messages", Json::Array{}),
+                         Json().set("model", "m").set("prompt", "x").set("input_prefix", "").set("input_suffix", "")};
   return std::any_of(std::begin(bodies), std::end(bodies), [&](Json body) {
     body.set(name, value);
     Fields fields(body);

@@ -4,6 +4,9 @@
 #include <array>
 
 #include "server/anthropic/messages.h"
+#include "server/llama/requests.h"
+#include "server/ollama/embeddings.h"
+#include "server/ollama/requests.h"
 #include "server/openai/pooling.h"
 #include "server/openai/tokens.h"
 #include "server/responses/request.h"
@@ -23,6 +26,14 @@ void response(Fields& fields, const TextModel& model) {
   read_model(fields, model.options);
   (void)read_response_request(fields, model.options);
 }
+void ollama_chat(Fields& fields, const TextModel& model) { (void)read_ollama_chat(fields, model); }
+void ollama_generate(Fields& fields, const TextModel& model) { (void)read_ollama_generate(fields, model); }
+void ollama_embed(Fields& fields, const TextModel& model) { (void)read_ollama_embed(fields, model); }
+void ollama_embeddings(Fields& fields, const TextModel& model) { (void)read_ollama_embeddings(fields, model); }
+void llama_completion(Fields& fields, const TextModel& model) { (void)read_llama_completion(fields, model); }
+void infill(Fields& fields, const TextModel& model) { (void)read_infill(fields, model); }
+void llama_embedding(Fields& fields, const TextModel& model) { (void)read_llama_embedding(fields, model); }
+void llama_template(Fields& fields, const TextModel& model) { (void)apply_template(fields, model); }
 
 constexpr Operation kOperations[] = {
     {Endpoint::root, "A page to chat with, or a few lines about the server"},
@@ -47,6 +58,14 @@ constexpr Operation kOperations[] = {
     {Endpoint::detokenize, "The text of tokens", text},
     {Endpoint::tokenizer_info, "What the tokenizer is"},
     {Endpoint::openapi, "This document"},
+    {Endpoint::ollama_chat, "The next message of a chat, as Ollama's API has it", ollama_chat, true},
+    {Endpoint::ollama_generate, "How a text goes on, as Ollama's API has it", ollama_generate, true},
+    {Endpoint::ollama_embed, "Vectors of texts, as Ollama's API has them", ollama_embed},
+    {Endpoint::ollama_embeddings, "The vector of a text, as Ollama's older API has it", ollama_embeddings},
+    {Endpoint::llama_completion, "How a text goes on, as llama-server's API has it", llama_completion, true},
+    {Endpoint::infill, "What stands between two texts, as llama-server's API has it", infill, true},
+    {Endpoint::llama_embedding, "Vectors of texts, as llama-server's API has them", llama_embedding},
+    {Endpoint::apply_template, "A chat as the text that the model gets", llama_template},
 };
 
 }  // namespace

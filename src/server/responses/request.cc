@@ -105,7 +105,10 @@ class Reader {
     const auto calls = fields_.integer("max_tool_calls", 1, kMaxCount);
     out_.object.set("max_tool_calls", calls ? Json(*calls) : Json());
     if (fields_.choice("truncation", {"auto", "disabled"}) == "auto")
-      unsupported_field(fields_, "truncation", "cannot be 'auto': this server leaves nothing of a conversation out");
+      unsupported_field(
+          fields_, "truncation",
+          "cannot be 'auto', since this server leaves nothing of a conversation out: send fewer items, or "
+          "'disabled'");
     fields_.members("stream_options",
                     [](Fields& members) { members.ignore(Fields::Kind::boolean, {"include_obfuscation"}); });
   }
@@ -268,9 +271,23 @@ class Reader {
     out_.object.set("parallel_tool_calls", parallel == nullptr ? Json(true) : *parallel);
     fields_.choice("service_tier", {"auto", "default", "flex", "scale", "priority", "fast"});
     out_.object.set("service_tier", "default").set("background", false).set("truncation", "disabled");
+    refuse("background",
+           "cannot be true, since every response is made while its client waits: leave it out, and stream if it "
+           "takes long");
+    refuse("conversation",
+           "names what this server does not keep: give the items as 'input', or the response before as "
+           "'previous_response_id'");
     fields_.refuse({"background", "conversation", "prompt", "context_management", "prompt_cache_options", "moderation",
                     "enable_response_messages", "previous_input_messages", "kv_transfer_params", "vllm_xargs",
                     "mm_processor_kwargs", "truncate_prompt_tokens"});
+  }
+
+  /// A field of the list below that has a sentence of its own.
+  void refuse(std::string_view name, std::string_view why) {
+    const Json* value = fields_.any(name);
+    const bool neutral = value == nullptr || *value == Json(false) || *value == Json("") ||
+                         *value == Json(Json::Array{}) || *value == Json(Json::Object{});
+    if (!neutral) unsupported_field(fields_, name, why);
   }
 
   void finish(const Fields& members) {

@@ -58,6 +58,21 @@ class ResponsesTest : public ServerTest {
   static const Json& output(const Json& object, size_t index = 0) { return object.find("output")->items().at(index); }
 };
 
+TEST_F(ResponsesTest, WhatCannotBeDoneIsSaidInOneSentence) {
+  start();
+  const std::tuple<std::string, std::string> cases[] = {
+      {R"("truncation":"auto")", "leaves nothing of a conversation out"},
+      {R"("background":true)", "every response is made while its client waits"},
+      {R"("conversation":{"id":"conv_1"})", "previous_response_id"},
+  };
+  for (const auto& [more, says] : cases) {
+    const HttpResponse answer = respond(more);
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_NE(answer.body.find(says), std::string::npos) << answer.body;
+  }
+  EXPECT_EQ(respond(R"("background":false,"conversation":null,"truncation":"disabled")").status, 200);
+}
+
 TEST_F(ResponsesTest, AnswersWithAllMembers) {
   start();
 

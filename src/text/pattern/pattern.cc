@@ -30,6 +30,7 @@ class Expression final : public Pattern {
   Status find_all(std::string_view text, std::vector<Span>& matches) const override {
     return regex_.find_all(text, matches);
   }
+  bool is_linear() const override { return false; }
 
  private:
   Regex regex_;

@@ -18,6 +18,9 @@ class Pattern {
   /// Appends all matches in `text`, in order and apart.
   virtual Status find_all(std::string_view text, std::vector<Span>& matches) const = 0;
 
+  /// Whether that takes time in proportion to the text.
+  virtual bool is_linear() const { return true; }
+
   /// From {"String": s} or {"Regex": r}, as tokenizer.json spells patterns.
   static Result<std::unique_ptr<const Pattern>> from_json(const Json* json);
   static std::unique_ptr<const Pattern> literal(std::string text);

@@ -243,6 +243,7 @@ class Replace final : public Normalization {
   Replace(std::unique_ptr<const Pattern> pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
+  bool is_linear() const override { return pattern_->is_linear() && content_.size() <= 16; }
   Status apply(std::string& text) const override {
     std::vector<Span> matches;
     TRY(pattern_->find_all(text, matches));
@@ -345,6 +346,10 @@ void Normalizer::add_bert(const Json& json) {
 }
 
 void Normalizer::add(std::unique_ptr<const Normalization> step) { steps_.push_back(std::move(step)); }
+
+bool Normalizer::is_linear() const {
+  return std::ranges::all_of(steps_, [](const auto& step) { return step->is_linear(); });
+}
 
 Status Normalizer::apply(std::string& text, bool* at_start) const {
   std::string first;

@@ -15,6 +15,8 @@ class Normalization {
  public:
   virtual ~Normalization() = default;
   virtual Status apply(std::string& text) const = 0;
+  /// Whether that takes time in proportion to the text.
+  virtual bool is_linear() const { return true; }
 };
 
 class Normalizer {
@@ -27,6 +29,7 @@ class Normalizer {
 
   /// `at_start` becomes false when the text loses its first character.
   Status apply(std::string& text, bool* at_start = nullptr) const;
+  bool is_linear() const;
   bool changes_nothing() const { return steps_.empty(); }
   /// Whether the text comes out in the byte alphabet.
   bool maps_bytes() const { return maps_bytes_; }

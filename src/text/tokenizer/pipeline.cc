@@ -42,6 +42,7 @@ class Pipeline final : public Tokenizer {
   Result<std::vector<int32_t>> encode_pieces(std::span<const TextPiece> pieces, bool add_special) const override;
   Result<EncodedPair> encode_pair(std::string_view first, std::string_view second) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special) const override;
+  bool is_linear() const override { return parts_.normalizer.is_linear() && parts_.pre_tokenizer.is_linear(); }
 
   std::string_view token_bytes(int32_t id) const override {
     return vocabulary().contains(id) ? vocabulary().bytes(id) : std::string_view();

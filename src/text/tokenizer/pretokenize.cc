@@ -28,6 +28,7 @@ class Split final : public Cut {
   Split(std::unique_ptr<const Pattern> pattern, Behavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
 
+  bool is_linear() const override { return pattern_->is_linear(); }
   Status apply(Pieces& pieces) const override {
     std::vector<Span> cut;
     cut.reserve(pieces.text.size() / 4 + 1);
@@ -299,6 +300,10 @@ Status PreTokenizer::add_byte_level(const Json& json, bool last) {
   // The model takes bytes, so the alphabet matters only to cuts that come after this one.
   if (!last) cuts_.push_back(std::make_unique<MapBytes>());
   return {};
+}
+
+bool PreTokenizer::is_linear() const {
+  return std::ranges::all_of(cuts_, [](const auto& cut) { return cut->is_linear(); });
 }
 
 Status PreTokenizer::apply(Pieces& pieces) const {

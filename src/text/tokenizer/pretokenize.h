@@ -31,6 +31,8 @@ class Cut {
  public:
   virtual ~Cut() = default;
   virtual Status apply(Pieces& pieces) const = 0;
+  /// Whether that takes time in proportion to the text.
+  virtual bool is_linear() const { return true; }
 };
 
 class PreTokenizer {
@@ -42,6 +44,7 @@ class PreTokenizer {
   Status apply(Pieces& pieces) const;
   /// Whether the model works on bytes, and its vocabulary is in the byte alphabet.
   bool byte_level() const { return byte_level_; }
+  bool is_linear() const;
   /// The kinds of cuts, for people.
   const std::string& description() const { return description_; }
 
