@@ -16,7 +16,7 @@ def ask(server, stream=False, tokens=5):
 def test_every_request_is_answered_once_and_the_process_ends(tmp_path):
     """Three run when it happens, and five wait."""
     model = script.write(tmp_path / "long", script.Script(script.SCRIPTS, context=LONG))
-    server = Running(model, "--max-model-len", str(LONG), "--max-num-seqs", "3", env={"QUERN_DEVICE_FAILS_AFTER": "20000"})
+    server = Running(model, "--max-model-len", str(LONG), "--max-num-seqs", "3", env={"QUERN_DEVICE_FAILS_AFTER": "8000"})
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         plain = [pool.submit(ask, server, False, 10_000) for _ in range(5)]
         streams = [pool.submit(ask, server, True, 10_000) for _ in range(3)]
