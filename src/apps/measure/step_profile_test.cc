@@ -63,7 +63,7 @@ TEST(StepProfile, CountsTheOperationsBytesAndArithmeticOfAStep) {
   const OperationTime& output = named.at("linear " + std::to_string(spec.vocab) + "x" + std::to_string(spec.dim));
   EXPECT_DOUBLE_EQ(output.flops, 2.0 * (3 + 2) * spec.vocab * spec.dim);
   EXPECT_EQ(named.at("rms_norm").calls, 2 * layers + 1);
-  EXPECT_EQ(named.at("gated").calls, layers);
+  EXPECT_EQ(named.at("gated_linear " + std::to_string(spec.dim) + "x" + std::to_string(hidden)).calls, layers);
   EXPECT_EQ(named.at("sample").calls, 1);
 
   double seconds = 0.0;

@@ -426,4 +426,16 @@ const bool added =
     kernels::linear.add(DeviceKind::cuda, linear) && kernels::linear_scratch.add(DeviceKind::cuda, linear_scratch);
 
 }  // namespace
+
+bool f8_linear_of_gated(const Queue& queue, Tensor y, Tensor gate_up, Activation activation, const Matrix& matrix,
+                        bool accumulate, std::byte* scratch) {
+  const int32_t tokens = gate_up.dims[0];
+  if (matrix.count != 1 || matrix.bias || gate_up.dtype == Dtype::f32) return false;
+  if (!wants_f8(queue, matrix, matrix.parts[0], tokens)) return false;
+  const F8Activations f8(queue, matrix, tokens, scratch);
+  if (!quantize_gated(queue, f8.data, f8.scales, gate_up, activation)) return false;
+  const Tensor x = Tensor::dense(nullptr, gate_up.dtype, tokens, matrix.cols);  // what is multiplied is in f8
+  return multiply_f8({queue, y, x, matrix, accumulate, f8, scratch + f8.bytes}, 0, matrix.parts[0].data, matrix.rows);
+}
+
 }  // namespace quern::cuda

@@ -1,6 +1,6 @@
 // Gated feed-forward: down(activation(gate(x)) * up(x)).
 #include "model/block.h"
-#include "ops/gated.h"
+#include "ops/gated_linear.h"
 #include "ops/linear.h"
 
 namespace quern {
@@ -13,7 +13,7 @@ class GatedFfn final : public Block {
 
   void forward(Step& step, Tensor x, Tensor y, bool accumulate) const override {
     Exec& exec = step.exec;
-    linear_into(exec, y, gated(exec, linear(exec, x, gate_up_), activation_), down_, accumulate);
+    gated_linear_into(exec, y, linear(exec, x, gate_up_), activation_, down_, accumulate);
   }
 
  private:
