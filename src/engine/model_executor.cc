@@ -18,7 +18,6 @@
 #include "engine/rows.h"
 #include "engine/sampler.h"
 #include "engine/scorer.h"
-#include "ops/copy_pages.h"
 #include "ops/rows.h"
 
 namespace quern {
@@ -91,6 +90,7 @@ class ModelExecutor final : public Executor {
         scorer_(device, memory_.host() + parts.host_total() - parts.host_scorer, options.max_tokens,
                 scored_tokens(options), options.see_logits) {
     cache_.pool = memory_.pool();
+    cache_.pages = options.pages;
     cache_.states = memory_.pool() + int64_t{options.pages} * options.kv.page_bytes;
     cache_.layout = options.kv;
     cache_.dtype = options.kv_dtype;
@@ -298,8 +298,7 @@ class ModelExecutor final : public Executor {
     pairs.clear();
     for (const PageCopy& copy : plan.copies) pairs.emplace_back(index(copy.from), index(copy.to));
     for (const StateCopy& state : plan.states) add_pairs(state, &pairs);
-    lists_.each_part(device_, pairs,
-                     [&](Tensor from, Tensor to) { copy_pages(exec, cache_.pool, options_.kv.page_bytes, from, to); });
+    lists_.each_part(device_, pairs, [&](Tensor from, Tensor to) { copy_whole_pages(exec, cache_, from, to); });
   }
 
   /// The state of a row is cut like a snapshot of it, and its parts are counted on from the last page.

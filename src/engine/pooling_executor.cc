@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "engine/executor_memory.h"
 #include "engine/rows.h"
-#include "ops/copy_pages.h"
 #include "ops/pool.h"
 #include "ops/rows.h"
 
@@ -149,6 +148,7 @@ class PoolingExecutor final : public Executor {
         arena_begin_(memory_.block() + parts.total() - parts.arena),
         arena_bytes_(parts.arena) {
     cache_.pool = memory_.pool();
+    cache_.pages = options.pages;
     cache_.layout = options.kv;
     cache_.dtype = options.kv_dtype;
     const int32_t pages = pages_per_row(options);
@@ -234,8 +234,7 @@ class PoolingExecutor final : public Executor {
                      [&](Tensor places, Tensor values) { set_entries(exec, all_tables_, places, values); });
     pairs.clear();
     for (const PageCopy& copy : plan.copies) pairs.emplace_back(index(copy.from), index(copy.to));
-    lists_.each_part(device_, pairs,
-                     [&](Tensor from, Tensor to) { copy_pages(exec, cache_.pool, options_.kv.page_bytes, from, to); });
+    lists_.each_part(device_, pairs, [&](Tensor from, Tensor to) { copy_whole_pages(exec, cache_, from, to); });
   }
 
   /// Puts the inputs of a step on the device.

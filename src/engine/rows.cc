@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/copy_pages.h"
 
 namespace quern {
 namespace {
@@ -74,6 +75,13 @@ void StepStage::copy_to(Device& device) {
     to = std::copy(list->begin(), list->end(), to);
   }
   device.copy_in(memory_, block, reinterpret_cast<std::byte*>(to) - block);
+}
+
+void copy_whole_pages(Exec& exec, const KvCache& cache, Tensor from, Tensor to) {
+  const int64_t extent = cache.layout.extent_bytes();
+  for (int64_t begin = 0; begin < cache.layout.page_bytes; begin += extent) {
+    copy_pages(exec, cache.pool + begin * cache.pages, extent, from, to);
+  }
 }
 
 void TableStage::send(Device& device, std::span<const std::pair<int32_t, int32_t>> pairs) {

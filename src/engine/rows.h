@@ -52,6 +52,9 @@ class StepStage {
   std::vector<int32_t> tokens_, positions_, starts_, row_ids_, outputs_, first_output_, lengths_;
 };
 
+/// Whole pages, of all layers.   from, to: [copies] i32
+void copy_whole_pages(Exec& exec, const KvCache& cache, Tensor from, Tensor to);
+
 /// Page table entries and page copies on their way to the device.
 class TableStage {
  public:

@@ -207,6 +207,16 @@ KvLayout one_layer_at_a_time(const DecoderSpec& spec, int element_bytes) {
   return layout;
 }
 
+}  // namespace
+
+int64_t KvLayout::extent_bytes() const {
+  const int64_t one = groups.empty() ? page_bytes : groups.front().layer_bytes;
+  const bool equal = std::ranges::all_of(groups, [&](const KvGroup& group) { return group.layer_bytes == one; });
+  return state_bytes == 0 && equal ? one : page_bytes;
+}
+
+namespace {
+
 size_t layers_per_group(const std::vector<Kind>& kinds, size_t layers) {
   size_t size = layers;
   for (const Kind& kind : kinds) size = std::min(size, kind.layers.size());

@@ -226,6 +226,9 @@ struct KvLayout {
   std::vector<Place> layers;
   int64_t state_bytes = 0;  // what all recurrent layers keep of a row
 
+  /// Bytes of a page that lie together in the pool: where all layers are of one size and pages hold nothing else, one
+  /// layer's, so that what a layer reads in a step is dense; else the whole page.
+  int64_t extent_bytes() const;
   /// Pages that a snapshot of a row's state takes; 0 without recurrent layers.
   int state_pages() const {
     return state_bytes == 0 ? 0 : static_cast<int>((state_bytes + page_bytes - 1) / page_bytes);

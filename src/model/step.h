@@ -28,9 +28,10 @@ struct StepInputs {
   Tensor types = {};  // [tokens] i32: 1 for the second text of a pair; only of models that are not causal
 };
 
-/// Pages of all groups: one pool, one table per group.
+/// Pages of all groups: one pool, one table per group. Extent e of page p begins at (e * pages + p) * extent_bytes().
 struct KvCache {
   std::byte* pool = nullptr;
+  int64_t pages = 0;  // in the pool
   KvLayout layout;
   std::vector<Tensor> tables;  // per group: [rows, max pages of a row] i32
   Dtype dtype = Dtype::f16;
@@ -40,9 +41,10 @@ struct KvCache {
   PagedKv layer(int index) const {
     const KvLayout::Place& place = layout.layers[static_cast<size_t>(index)];
     PagedKv kv;
-    kv.pool = pool;
-    kv.page_bytes = layout.page_bytes;
-    kv.layer_offset = place.offset;
+    const int64_t extent = layout.extent_bytes();
+    kv.pool = pool + place.offset / extent * pages * extent;
+    kv.page_bytes = extent;
+    kv.layer_offset = place.offset % extent;
     kv.table = tables[static_cast<size_t>(place.group)];
     kv.page_tokens = layout.page_tokens;
     kv.dtype = dtype;

@@ -62,6 +62,7 @@ class Sequences {
     std::shuffle(ids.begin(), ids.end(), std::mt19937(11));
     pool_.assign((ids.size() + 1) * static_cast<size_t>(kv_.layout.page_bytes), std::byte{0xFF});
     kv_.pool = pool_.data();
+    kv_.pages = static_cast<int64_t>(ids.size()) + 1;
     states_.assign(static_cast<size_t>(rows * kv_.layout.state_pages() * kv_.layout.page_bytes), std::byte{0xFF});
     kv_.states = states_.data();
     for (size_t g = 0; g < groups; ++g) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -70,6 +71,9 @@ class Planner {
     row_pages_ = size.rows > 0 ? pages(row_tokens()) : 0;
     prompt_pages_ = pages(size.prompt_tokens + 1);
     std::mt19937 random(1);
+    order_.resize(static_cast<size_t>(instance.memory.kv_pages));
+    std::iota(order_.begin(), order_.end(), 0);
+    std::ranges::shuffle(order_, random);
     std::uniform_int_distribution<int32_t> any(0, instance.spec().vocab - 1);
     const auto request_of = [&](int tokens) {
       auto request = std::make_shared<Request>();
@@ -149,10 +153,13 @@ class Planner {
     return made;
   }
 
+  /// Anywhere in the pool, as in a server that has run for a while.
   PageId page(int row, int group, int index) const {
     const int prompt = row - size_.rows;
-    if (prompt < 0) return PageId{(row * groups_ + group) * row_pages_ + index};
-    return PageId{size_.rows * groups_ * row_pages_ + (prompt * groups_ + group) * prompt_pages_ + index};
+    const int place = prompt < 0
+                          ? (row * groups_ + group) * row_pages_ + index
+                          : size_.rows * groups_ * row_pages_ + (prompt * groups_ + group) * prompt_pages_ + index;
+    return PageId{order_[static_cast<size_t>(place)]};
   }
 
   void grant(int row, StepPlan& plan) const {
@@ -173,6 +180,7 @@ class Planner {
   int groups_ = 0;
   int row_pages_ = 0;
   int prompt_pages_ = 0;
+  std::vector<int32_t> order_;  // of the pages that are used
   std::shared_ptr<const Request> context_;
   std::vector<std::shared_ptr<const Request>> prompts_;
 };
