@@ -15,7 +15,7 @@ class PromptGroup {
  public:
   __device__ PromptGroup(const PromptMemory<Shape>& memory, const SplitCall& split)
       : memory_(memory), split_(split), call_(split.call) {
-    group_ = of_warp(static_cast<int>(threadIdx.x) / 128 - 1);
+    group_ = of_warp(static_cast<int>(threadIdx.x) / 128 - Shape::bringing_groups);
     thread_ = threadIdx.x % 128;
   }
 
@@ -364,20 +364,22 @@ __global__ void __launch_bounds__(Shape::threads, 1) attend_prompts(const __grid
   PromptShare share;
   share.quantum = Shape::block;
   share.short_rows = split.short_rows;
+  share.lane_keys = Shape::lane_keys;
   Passage passage;
   if (!begin_share<Shape::threads>(share, passage, split.call)) return;
   const int warp = threadIdx.x / 32;
-  if (warp >= 4) {
+  if (warp >= 4 * Shape::bringing_groups) {
     take_registers<Shape::compute_registers>();
     return PromptGroup<T, Shape>(memory, split).run();
   }
   give_registers<Shape::bring_registers>();
-  if (warp >= 2) return bring_queries(memory, split, share, passage, threadIdx.x - 64);
-  const Side side = warp == 0 ? Side::keys : Side::values;
+  constexpr int bringing = 2 * Shape::sharers;
+  if (warp >= bringing + Shape::loaders / 32) return;
+  if (warp >= bringing) return bring_queries(memory, split, share, passage, threadIdx.x - 32 * bringing);
   if constexpr (Shape::f8) {
-    bring_narrow_pages(memory, split.call, share, passage, side);
+    bring_narrow_pages(memory, split.call, share, passage, warp);
   } else {
-    bring_pages<T>(memory, split.call, share, passage, side);
+    bring_pages<T>(memory, split.call, share, passage, warp == 0 ? Side::keys : Side::values);
   }
 #endif
 }

@@ -56,12 +56,14 @@ __device__ void bring_pages(const PromptMemory<Shape>& memory, const AttentionCa
   } while (share.advance(passage, call));
 }
 
-/// The parts of a passage's keys or values of 8-bit floats, on their way into a ring.
+/// A warp's parts of a passage's keys or values of 8-bit floats, on their way into its ring: every second one.
 template <typename Shape>
 class Parts {
  public:
-  __device__ Parts(const PromptMemory<Shape>& memory, const Pages& pages, Side side)
-      : memory_(memory), pages_(pages), side_(side) {}
+  __device__ Parts(const PromptMemory<Shape>& memory, const Pages& pages, int warp)
+      : memory_(memory), pages_(pages), warp_(warp) {}
+
+  __device__ Side side() const { return warp_ % 2 == 0 ? Side::keys : Side::values; }
 
   __device__ void begin(const AttentionCall& call, const Passage& passage) {
     table_ = pages_.table + call.spans.rows[passage.segment] * pages_.table_stride;
@@ -83,26 +85,37 @@ class Parts {
     }
     const E4m3* mine =
         pages_.unit<const E4m3>(max(page_, 0), passage.head, quantum_ * Shape::block + lane * unit_keys) +
-        (side_ == Side::keys ? 0 : pages_.values_after());
-    const bool ours = page_ >= 0 && lane / units == part_;
-    const unsigned there = memory_.part_there(side_, sent_);
+        (side() == Side::keys ? 0 : pages_.values_after());
+    const bool ours = page_ >= 0 && lane / units == part_ * Shape::sharers + warp_ / 2;
+    const unsigned there = memory_.part_there(warp_, sent_);
     const unsigned bytes = __popc(__ballot_sync(all_lanes, ours)) * unit_bytes;
     if (lane == 0) arrive_expecting(there, bytes);
     __syncwarp();
-    if (ours) copy_bytes(memory_.part(side_, sent_) + lane % units * unit_bytes, mine, unit_bytes, there);
+    if (ours) copy_bytes(memory_.part(warp_, sent_) + lane % units * unit_bytes, mine, unit_bytes, there);
     ++sent_;
-    if (++part_ < Shape::tile_parts) return;
+    if (++part_ < own_parts) return;
     part_ = 0;
     ++quantum_;
   }
 
-  /// Makes half floats of the next part, the `part`-th of a tile.
-  __device__ void widen(unsigned tile, int part) {
+  /// Makes half floats of all its parts of a tile.
+  __device__ void widen(unsigned tile, const Passage& passage) {
+    for (int part = 0; part < own_parts; ++part) {
+      widen_next(tile + (part * Shape::sharers + warp_ / 2) * (Shape::part_keys * 128));
+      send(passage);
+    }
+  }
+
+ private:
+  static constexpr int own_parts = Shape::tile_parts / Shape::sharers;
+
+  /// `to`: its place in the first panel
+  __device__ void widen_next(unsigned to) {
     constexpr int row_pieces = Shape::dims / 16;
     constexpr int batch = 4;  // pieces that a thread loads at once
     const int lane = threadIdx.x % 32;
-    wait_for(memory_.part_there(side_, taken_), PromptMemory<Shape>::parity(taken_, Shape::part_stages));
-    const unsigned from = memory_.part(side_, taken_++) + 16 * lane;
+    wait_for(memory_.part_there(warp_, taken_), PromptMemory<Shape>::parity(taken_, Shape::part_stages));
+    const unsigned from = memory_.part(warp_, taken_++) + 16 * lane;
     const int piece = lane % row_pieces;
 #pragma unroll
     for (int first = 0; first < Shape::part_bytes / 16; first += 32 * batch) {
@@ -111,17 +124,16 @@ class Parts {
       for (int i = 0; i < batch; ++i) load_piece(values[i], from + 16 * (first + 32 * i));
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
-        const int row = part * Shape::part_keys + (first + 32 * i) / row_pieces + lane / row_pieces;
-        store_widened(tile + piece / 4 * Shape::panel_bytes, row, piece, values[i]);
+        const int row = (first + 32 * i) / row_pieces + lane / row_pieces;
+        store_widened(to + piece / 4 * Shape::panel_bytes, row, piece, values[i]);
       }
     }
     __syncwarp();
   }
 
- private:
   const PromptMemory<Shape>& memory_;
   const Pages& pages_;
-  Side side_;
+  int warp_;  // of those that widen: keys, values, keys, values
   const int* table_ = nullptr;
   int quantum_ = 0;  // of the next part to send for
   int part_ = 0;
@@ -131,20 +143,18 @@ class Parts {
   int taken_ = 0;
 };
 
-/// The same of 8-bit floats, which the warp makes into half floats.
+/// The same of 8-bit floats, which warps make into half floats.
 template <typename Shape>
 __device__ void bring_narrow_pages(const PromptMemory<Shape>& memory, const AttentionCall& call,
-                                   const PromptShare& share, Passage passage, Side side) {
-  Parts<Shape> parts(memory, call.pages, side);
+                                   const PromptShare& share, Passage passage, int warp) {
+  Parts<Shape> parts(memory, call.pages, warp);
+  const Side side = parts.side();
   int n = 0;
   do {
     parts.begin(call, passage);
     for (int quantum = passage.quantum; quantum < passage.end_quantum; ++quantum, ++n) {
       wait_for(memory.done(side, n), PromptMemory<Shape>::parity(n, Shape::stages) ^ 1);
-      for (int part = 0; part < Shape::tile_parts; ++part) {
-        parts.widen(memory.tile(side, n), part);
-        parts.send(passage);
-      }
+      parts.widen(memory.tile(side, n), passage);
       show_stores();
       __syncwarp();
       if (threadIdx.x % 32 == 0) arrive(memory.there(side, n));

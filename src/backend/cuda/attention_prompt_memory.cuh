@@ -13,13 +13,16 @@ struct PromptShape {
   static constexpr int dims = head_dims;
   static constexpr int panels = dims / panel_dims;
   static constexpr int block = dims == 256 ? 64 : 128;  // keys of a quantum
+  static constexpr int lane_keys = f8 ? 448 : 288;      // in whose time a lane begins and ends (measured)
   static constexpr int stages = 2;
-  static constexpr int query_stages = dims == 256 ? 1 : 2;
+  static constexpr int query_stages = dims == 256 || (f8 && dims == 128) ? 1 : 2;
   static constexpr int groups = 2;  // warpgroups that compute
-  static constexpr int threads = 128 * (groups + 1);
-  static constexpr int loaders = 64;  // threads that load queries
-  static constexpr int compute_registers = f8 ? 224 : 232;
-  static constexpr int bring_registers = f8 ? 56 : 40;
+  static constexpr int bringing_groups = f8 ? 2 : 1;
+  static constexpr int threads = 128 * (groups + bringing_groups);
+  static constexpr int sharers = f8 ? 2 : 1;  // warps that bring keys, and so many values
+  static constexpr int loaders = 64;          // threads that load queries
+  static constexpr int compute_registers = f8 ? 216 : 232;
+  static constexpr int bring_registers = 40;
 
   static constexpr int query_panel_bytes = prompt_rows * 128;
   static constexpr int query_bytes = panels * query_panel_bytes;
@@ -28,12 +31,12 @@ struct PromptShape {
   static constexpr int part_bytes = 4096;                  // of keys or values of 8-bit floats
   static constexpr int part_keys = part_bytes / dims;
   static constexpr int tile_parts = block / part_keys;
-  static constexpr int part_stages = 3;
+  static constexpr int part_stages = dims == 256 ? 1 : 3;  // of a warp
   static constexpr int alignment = 1024;
   static constexpr int header_bytes = 4096;  // barriers, briefs, what rows see
   static constexpr int tiles_at = header_bytes + query_stages * query_bytes;
   static constexpr int parts_at = tiles_at + 2 * stages * tile_bytes;
-  static constexpr int shared_bytes = alignment + parts_at + (f8 ? 2 * part_stages * part_bytes : 0);
+  static constexpr int shared_bytes = alignment + parts_at + (f8 ? 2 * sharers * part_stages * part_bytes : 0);
 
   static constexpr int slot_floats = groups * 128 * (dims / 2 + 4);
 };
@@ -82,17 +85,17 @@ struct PromptMemory {
   __device__ unsigned queries_there(int n) const { return barrier(4 * Shape::stages + n % Shape::query_stages); }
   __device__ unsigned queries_done(int n) const { return barrier(4 * Shape::stages + 2 + n % Shape::query_stages); }
 
-  __device__ unsigned part_there(Side side, int n) const {
-    return barrier(4 * Shape::stages + 4 + static_cast<int>(side) * Shape::part_stages + n % Shape::part_stages);
+  /// `warp`: of those that widen.
+  __device__ unsigned part_there(int warp, int n) const {
+    return barrier(4 * Shape::stages + 4 + warp * Shape::part_stages + n % Shape::part_stages);
   }
 
   __device__ unsigned queries(int n) const {
     return base + Shape::header_bytes + n % Shape::query_stages * Shape::query_bytes;
   }
   __device__ unsigned tile(Side side, int n) const { return base + Shape::tiles_at + at(side, n) * Shape::tile_bytes; }
-  __device__ unsigned part(Side side, int n) const {
-    return base + Shape::parts_at +
-           (static_cast<int>(side) * Shape::part_stages + n % Shape::part_stages) * Shape::part_bytes;
+  __device__ unsigned part(int warp, int n) const {
+    return base + Shape::parts_at + (warp * Shape::part_stages + n % Shape::part_stages) * Shape::part_bytes;
   }
 
   /// Parity of the n-th use of a stage.
@@ -103,11 +106,12 @@ struct PromptMemory {
     constexpr int computing_warps = 4 * Shape::groups;
     for (const Side side : {Side::keys, Side::values}) {
       for (int n = 0; n < Shape::stages; ++n) {
-        make_barrier(there(side, n), 1);
+        make_barrier(there(side, n), Shape::sharers);
         make_barrier(done(side, n), computing_warps);
       }
-      for (int n = 0; n < Shape::part_stages && Shape::f8; ++n) make_barrier(part_there(side, n), 1);
     }
+    for (int n = 0; n < 2 * Shape::sharers * Shape::part_stages && Shape::f8; ++n)
+      make_barrier(part_there(0, 0) + 8 * n, 1);
     for (int n = 0; n < Shape::query_stages; ++n) {
       make_barrier(queries_there(n), Shape::loaders);
       make_barrier(queries_done(n), computing_warps);

@@ -1,6 +1,8 @@
 // How the blocks of a grid share long prompts. A lane (segment, kv head, tile of 128 query rows) sees more keys the
 // later its tile is, so lanes have a cost that grows linearly with the tile, up to the window; all lanes of a step in
-// one row are cut into as many shares of equal cost as there are blocks. Costs have closed sums: nothing is listed.
+// one row are cut into as many shares of equal cost as there are blocks. Costs have closed sums: nothing is listed. A
+// lane costs as much as its keys and some more, as beginning and ending one takes time: blocks that have the short
+// lanes at the front of a prompt have many.
 #pragma once
 
 #include "backend/cuda/attention_shares.cuh"
@@ -31,8 +33,8 @@ struct Prompt {
   __device__ __forceinline__ int tile_cost(int tile) const { return tile < level ? base + (tile + 1) * slope : cap; }
 };
 
-/// Segments of at most `short_rows` query rows are not prompts.
-__device__ __forceinline__ Prompt prompt_of(const AttentionCall& call, int segment, int short_rows) {
+/// Segments of at most `short_rows` query rows are not prompts. A lane costs as much as `lane_keys` keys more.
+__device__ __forceinline__ Prompt prompt_of(const AttentionCall& call, int segment, int short_rows, int lane_keys) {
   Prompt prompt;
   prompt.begin = call.spans.starts[segment];
   const int end = call.spans.starts[segment + 1];
@@ -44,12 +46,12 @@ __device__ __forceinline__ Prompt prompt_of(const AttentionCall& call, int segme
   const int tile_tokens = (prompt_rows + call.group - 1) / call.group;
   const int window = call.sight.window > 0 ? call.sight.window : 1 << 28;
   if (call.sight.causal) {
-    prompt.base = max(0, call.spans.positions[prompt.begin]);
+    prompt.base = max(0, call.spans.positions[prompt.begin]) + lane_keys;
     prompt.slope = tile_tokens;
-    prompt.cap = window + tile_tokens;
+    prompt.cap = window + tile_tokens + lane_keys;
     prompt.level = max(0, prompt.cap - prompt.base) / tile_tokens;
   } else {
-    prompt.cap = max(1, min(prompt.last + 1, 2 * window + tile_tokens));
+    prompt.cap = max(1, min(prompt.last + 1, 2 * window + tile_tokens)) + lane_keys;
   }
   return prompt;
 }
@@ -79,6 +81,7 @@ struct PromptShare {
   int64_t end = 0;
   int quantum = 0;  // keys
   int short_rows = 0;
+  int lane_keys = 0;
   bool cuts = true;  // else a lane is all of the block's in whose share it begins
 
   /// Takes the next passage of this share, if there is one.
@@ -89,7 +92,7 @@ struct PromptShare {
       passage.tile = 0;
       if (++passage.head == call.pages.kv_heads) {
         passage.head = 0;
-        do passage.prompt = prompt_of(call, ++passage.segment, short_rows);
+        do passage.prompt = prompt_of(call, ++passage.segment, short_rows, lane_keys);
         while (passage.prompt.tiles == 0);
       }
     }
@@ -130,7 +133,7 @@ __device__ bool begin_share(PromptShare& share, Passage& passage, const Attentio
   const int first = threadIdx.x * each;
   const int end = min(call.spans.segments, first + each);
   const auto cost_of = [&](int segment) {
-    const Prompt prompt = prompt_of(call, segment, share.short_rows);
+    const Prompt prompt = prompt_of(call, segment, share.short_rows, share.lane_keys);
     return prompt.cost(prompt.tiles) * call.pages.kv_heads;
   };
   int64_t mine = 0;
@@ -152,7 +155,7 @@ __device__ bool begin_share(PromptShare& share, Passage& passage, const Attentio
   share.shares = EvenShares(total, static_cast<int>(min(int64_t{gridDim.x}, total)));
   share.begin = share.shares.begin(blockIdx.x);
   share.end = share.shares.begin(blockIdx.x + 1);
-  share.cuts = share.cuts && share.shares.quotient >= min_cut_quanta * share.quantum;
+  share.cuts = share.cuts && share.shares.quotient >= min_cut_quanta * share.quantum + share.lane_keys;
   int64_t at = until - mine;
   if (share.begin >= at && share.begin < until) {
     int segment = first;
@@ -162,7 +165,7 @@ __device__ bool begin_share(PromptShare& share, Passage& passage, const Attentio
   }
   __syncthreads();
   passage.segment = found_segment;
-  passage.prompt = prompt_of(call, found_segment, share.short_rows);
+  passage.prompt = prompt_of(call, found_segment, share.short_rows, share.lane_keys);
   const int64_t head_cost = passage.prompt.cost(passage.prompt.tiles);
   passage.head = static_cast<int>((share.begin - found_at) / head_cost);
   const int64_t head_at = found_at + passage.head * head_cost;
