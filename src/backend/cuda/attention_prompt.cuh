@@ -1,6 +1,6 @@
 // Attention of prompts on warpgroup instructions (sm_90a). A block has a tile of 128 query rows, 64 for each of two
-// warpgroups that compute; a third brings pages and queries into shared memory, with a fourth where 8-bit floats have to
-// become half floats. While a warpgroup softens scores, the values of the keys before are being added.
+// warpgroups that compute; a third brings pages and queries into shared memory, with a fourth where 8-bit floats have
+// to become half floats. While a warpgroup softens scores, the values of the keys before are being added.
 #pragma once
 
 #include "backend/cuda/attention_prompt_bring.cuh"
