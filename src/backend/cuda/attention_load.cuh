@@ -125,7 +125,7 @@ class Loader {
       for (int unit = 0; unit < units; ++unit) {
         const int key = (walk.base + step * walk.stride) * Shape::block + unit * unit_keys;
         const Element* from = of_lane(current_, (step * units + unit) % 32);
-        const unsigned to = stage(first_ + step) + unit * unit_bytes;
+        const unsigned to = stage(step) + unit * unit_bytes;
         copy_unit<keys_order>(to, from, walk.first - key, walk.end - key);
         copy_unit<values_order>(to + units * unit_bytes, from + pages_.values_after(), walk.first - key,
                                 walk.end - key);
@@ -133,12 +133,8 @@ class Loader {
     }
     end_copies();
   }
-  /// The number of a walk's first block among all that this warp sends for, but for whole rounds of the ring.
-  __device__ __forceinline__ int first() const { return first_; }
-  /// The next walk begins after so many blocks.
-  __device__ __forceinline__ void pass(int blocks) { first_ = (first_ + blocks) % Shape::stages; }
-  __device__ __forceinline__ unsigned stage(int number) const {
-    return ring_ + number % Shape::stages * Shape::stage_bytes;
+  __device__ __forceinline__ unsigned stage(int step) const {
+    return ring_ + step % Shape::stages * Shape::stage_bytes;
   }
 
  private:
@@ -195,7 +191,6 @@ class Loader {
 
   const Pages& pages_;
   unsigned ring_;
-  int first_ = 0;
   const int* table_ = nullptr;
   int head_ = 0;
   const Element* current_ = nullptr;  // the lane's unit of 32 that are sent for

@@ -172,27 +172,63 @@ template <typename T, typename Shape>
 class SplitBlock {
  public:
   __device__ __forceinline__ SplitBlock(const SplitCall& split, std::byte* memory)
-      : split_(split), call_(split.call), memory_(memory), loader_(split.call, memory_.ring) {}
+      : split_(split), call_(split.call), memory_(memory) {}
 
   __device__ __forceinline__ void run() {
+    Piece piece;
     share_.quantum = Shape::quantum;
     share_.short_rows = split_.short_rows;
     share_.step = Shape::invariant ? 1 : 1 << 30;
     const int64_t cut_below = Shape::invariant ? split_.slots / plan_warps : int64_t{1} << 60;
-    if (!begin_share(share_, ahead_, call_, cut_below)) return wait_for_previous();
+    if (!begin_share(share_, piece, call_, cut_below)) return wait_for_previous();
 
+    Loader<T, Shape> loader(call_, memory_.ring);
+    Walk walk;
+    int parity = 0;
     // Keys of earlier steps come while the kernels in front still run, queries and new keys after these.
-    ahead_walk_.begin<Shape>(call_, ahead_);
-    loader_.begin(ahead_walk_, call_.spans.rows[ahead_.segment], ahead_.head());
-    const int early = ahead_walk_.blocks_before<Shape>(call_.spans.positions[ahead_.span.begin]);
-    while (sent_ < min(early, Shape::stages - 1)) loader_.issue(ahead_walk_, sent_++);
+    walk.begin<Shape>(call_, piece);
+    loader.begin(walk, call_.spans.rows[piece.segment], piece.head());
+    Owners owners = owners_of(piece);
+    const int early = walk.blocks_before<Shape>(call_.spans.positions[piece.span.begin]);
+    for (int step = 0; step < min(early, Shape::stages - 1); ++step) loader.issue(walk, step);
     wait_for_previous();
-    load_queries<T, Shape::dims>(split_, ahead_, queries());
+    load_queries<T, Shape::dims>(split_, piece, memory_.queries);
     end_copies();
-    while (sent_ < Shape::stages - 1) loader_.issue(ahead_walk_, sent_++);
+    for (int step = early; step < Shape::stages - 1; ++step) loader.issue(walk, step);
     wait_for_copies<0>();
-    do attend();
-    while (more_);
+    for (bool more = true; more;) {
+      wait_for_copies<Shape::stages - 2>();
+      __syncthreads();  // all threads' parts of the queries are there
+      sums_.begin(memory_.queries + parity * Shape::q_bytes);
+      Sight sight = call_.sight;
+      if constexpr (Shape::f8) sight.scale *= call_.pages.key_scale(piece.head());
+      for (int step = 0; step < walk.count; ++step) {
+        wait_for_copies<Shape::stages - 2>();
+        __syncwarp();
+        loader.issue(walk, step + Shape::stages - 1);
+        const unsigned keys = Shape::work_bytes > 0 ? widen_stage(loader.stage(step)) : loader.stage(step);
+        constexpr int values_after = Shape::block * dims * (Shape::narrow ? 1 : 2);
+        sums_.template add<Shape::block>(memory_.queries + parity * Shape::q_bytes, keys, keys + values_after,
+                                         (walk.base + step * walk.stride) * Shape::block, walk.rows,
+                                         sight.scale * 1.442695041F, sight);
+      }
+      sums_.finish();
+      __syncwarp();
+      Piece next = piece;
+      more = share_.advance(next, call_);
+      parity ^= 1;
+      if (more) {
+        walk.begin<Shape>(call_, next);
+        const unsigned queries = memory_.queries + parity * Shape::q_bytes;
+        if (split_.direct_queries) load_queries<T, Shape::dims>(split_, next, queries);
+        loader.begin(walk, call_.spans.rows[next.segment], next.head());
+        for (int step = 0; step < Shape::stages - 1; ++step) loader.issue(walk, step);
+        if (!split_.direct_queries) load_queries<T, Shape::dims>(split_, next, queries);
+      }
+      end_piece(piece, owners);
+      piece = next;
+      owners = owners_of(piece);
+    }
     wait_for_copies<0>();
   }
 
@@ -200,54 +236,6 @@ class SplitBlock {
   using Part = RowPart<Shape::dims>;
   static constexpr int dims = Shape::dims;
   static constexpr int slot_floats = tile_rows * (dims + 2);
-
-  /// One piece.
-  __device__ __forceinline__ void attend() {
-    wait_for_copies<Shape::stages - 2>();
-    __syncthreads();  // all threads' parts of the queries are there
-    const Piece piece = ahead_;
-    const Walk walk = ahead_walk_;
-    const int first = loader_.first();
-    const unsigned q = queries();
-    const Owners owners = owners_of(piece);
-    turned_ = false;
-    sums_.begin(q);
-    Sight sight = call_.sight;
-    if constexpr (Shape::f8) sight.scale *= call_.pages.key_scale(piece.head());
-    for (int step = 0; step < walk.count; ++step) {
-      wait_for_copies<Shape::stages - 2>();
-      __syncwarp();
-      if (sent_ >= ahead_walk_.count && !turned_) turn();
-      loader_.issue(ahead_walk_, sent_++);
-      const unsigned stage = loader_.stage(first + step);
-      const unsigned keys = Shape::work_bytes > 0 ? widen_stage(stage) : stage;
-      constexpr int values_after = Shape::block * dims * (Shape::narrow ? 1 : 2);
-      sums_.template add<Shape::block>(q, keys, keys + values_after, (walk.base + step * walk.stride) * Shape::block,
-                                       walk.rows, sight.scale * 1.442695041F, sight);
-    }
-    sums_.finish();
-    __syncwarp();
-    if (!turned_) turn();
-    while (sent_ < Shape::stages - 1) loader_.issue(ahead_walk_, sent_++);
-    end_piece(piece, owners);
-  }
-
-  /// From now on the next piece's keys are sent for; one that does not exist has none.
-  __device__ __forceinline__ void turn() {
-    turned_ = true;
-    sent_ = 0;
-    loader_.pass(ahead_walk_.count);
-    more_ = share_.advance(ahead_, call_);
-    parity_ ^= 1;
-    ahead_walk_.count = 0;
-    if (!more_) return;
-    ahead_walk_.begin<Shape>(call_, ahead_);
-    load_queries<T, Shape::dims>(split_, ahead_, queries());
-    loader_.begin(ahead_walk_, call_.spans.rows[ahead_.segment], ahead_.head());
-  }
-
-  /// Of the piece that is sent for; the one before it has the other half.
-  __device__ __forceinline__ unsigned queries() const { return memory_.queries + parity_ * Shape::q_bytes; }
 
   __device__ __forceinline__ float* slot(int64_t number) const { return split_.partials + number * slot_floats; }
   static __device__ __forceinline__ float* slot_sums(float* slot, int row) { return slot + tile_rows * dims + 2 * row; }
@@ -362,13 +350,6 @@ class SplitBlock {
   const AttentionCall& call_;
   SplitMemory<Shape> memory_;
   Share share_;
-  Loader<T, Shape> loader_;
-  Piece ahead_;  // whose keys are sent for
-  Walk ahead_walk_;
-  int sent_ = 0;         // of its blocks
-  bool turned_ = false;  // it is not the piece that is done, but the next
-  bool more_ = true;
-  int parity_ = 0;
   std::conditional_t<Shape::narrow, NarrowSums<dims>, RowSums<T, dims>> sums_;
 };
 
