@@ -221,7 +221,6 @@ __global__ void __launch_bounds__(Shape::threads, 1) attend_rows(const __grid_co
   PromptShare share;
   share.quantum = Shape::block;
   share.short_rows = split.short_rows;
-  share.lane_keys = Shape::block;
   share.cuts = false;
   Passage passage;
   if (begin_share<Shape::threads>(share, passage, split.call)) RowsBlock<T, Shape>(split, share, memory).run(passage);
