@@ -10,6 +10,7 @@ namespace quern::cuda {
 namespace {
 
 constexpr int warps = 8;
+constexpr int threads = 32 * warps;
 constexpr float least_scale = 1.0F / (e4m3_largest * 512.0F);
 
 /// The largest of all threads' values, the same in all of them.
@@ -75,7 +76,7 @@ __device__ __forceinline__ float largest_of(const Packet<T, 8>& packet) {
 
 /// A block for each token; a thread takes eight columns at a time, `kept` times, and remembers them.
 template <typename T, int kept, typename Source>
-__global__ void __launch_bounds__(32 * warps)
+__global__ void __launch_bounds__(threads)
     quantize(std::byte* to, float* scales, Source source, int cols, int eighths) {
   allow_next();
   wait_for_previous();
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(32 * warps)
   float largest = 0.0F;
 #pragma unroll
   for (int i = 0; i < kept; ++i) {
-    const int number = threadIdx.x + i * 32 * warps;
+    const int number = threadIdx.x + i * threads;
     packets[i] = {};
     if (number < cols / 8) packets[i] = source.eighth(blockIdx.x, number);
   }
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(32 * warps)
   std::byte* const to_row = to + blockIdx.x * int64_t{8} * eighths;
 #pragma unroll
   for (int i = 0; i < kept; ++i) {
-    const int number = threadIdx.x + i * 32 * warps;
+    const int number = threadIdx.x + i * threads;
     float values[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) values[j] = to_float(packets[i].v[j]);
@@ -105,20 +106,20 @@ __global__ void __launch_bounds__(32 * warps)
 
 /// The same of rows of any length and alignment, which are read twice.
 template <typename T>
-__global__ void __launch_bounds__(32 * warps)
+__global__ void __launch_bounds__(threads)
     quantize_any(std::byte* to, float* scales, const T* x, int64_t stride, int cols, int eighths) {
   allow_next();
   wait_for_previous();
   const T* const row = x + blockIdx.x * stride;
   float largest = 0.0F;
-  for (int column = threadIdx.x; column < cols; column += 32 * warps) {
+  for (int column = threadIdx.x; column < cols; column += threads) {
     largest = fmaxf(largest, fabsf(to_float(row[column])));
   }
   const float scale = fmaxf(block_max(largest) / e4m3_largest, least_scale);
   const float factor = 1.0F / scale;
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
   std::byte* const to_row = to + blockIdx.x * int64_t{8} * eighths;
-  for (int eighth = threadIdx.x; eighth < eighths; eighth += 32 * warps) {
+  for (int eighth = threadIdx.x; eighth < eighths; eighth += threads) {
     float values[8] = {};
     if (eighth < cols / 8) load_floats<1>(values, row + 8 * eighth);
     store_eighth(to_row, eighth, values, factor);
@@ -126,24 +127,23 @@ __global__ void __launch_bounds__(32 * warps)
 }
 
 /// Eighths of a row for each thread.
-int each_of(int cols) { return (f8_columns(cols) / 8 + 32 * warps - 1) / (32 * warps); }
+int each_of(int cols) { return (f8_columns(cols) / 8 + threads - 1) / threads; }
 constexpr int most_kept = 8;
 
 template <typename T, typename Source>
 void run(const Queue& queue, std::byte* to, float* scales, const Source& source, int tokens, int cols) {
   const auto kernel = each_of(cols) <= 2 ? quantize<T, 2, Source> : quantize<T, most_kept, Source>;
-  launch(queue, kernel, static_cast<unsigned>(tokens), 32 * warps, 0, to, scales, source, cols, f8_columns(cols) / 8);
+  launch(queue, kernel, static_cast<unsigned>(tokens), threads, 0, to, scales, source, cols, f8_columns(cols) / 8);
 }
 
 }  // namespace
 
 void quantize_tokens(const Queue& queue, std::byte* to, float* scales, Tensor x) {
   const int cols = x.dims[1];
+  const bool in_eighths = aligned_rows({x}) && each_of(cols) <= most_kept;
   const auto quantize = [&]<typename T>(T) {
-    if (aligned_rows({x}) && each_of(cols) <= most_kept) {
-      return run<T>(queue, to, scales, Rows<T>{x.as<T>(), x.strides[0]}, x.dims[0], cols);
-    }
-    launch(queue, quantize_any<T>, static_cast<unsigned>(x.dims[0]), 32 * warps, 0, to, scales, x.as<T>(), x.strides[0],
+    if (in_eighths) return run<T>(queue, to, scales, Rows<T>{x.as<T>(), x.strides[0]}, x.dims[0], cols);
+    launch(queue, quantize_any<T>, static_cast<unsigned>(x.dims[0]), threads, 0, to, scales, x.as<T>(), x.strides[0],
            cols, f8_columns(cols) / 8);
   };
   x.dtype == Dtype::f16 ? quantize(Half{}) : quantize(Bf16{});
