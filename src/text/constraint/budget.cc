@@ -88,9 +88,13 @@ AllocationBudget::Spent AllocationBudget::spent() const { return account.spent; 
 }  // namespace quern
 
 // ThreadSanitizer's runtime defines these and cannot share them: a budget bounds nothing there. Weak, since a program
-// of tests that brings its own memory (backend/cuda/test_memory.cc) goes before.
+// of tests that brings its own memory (backend/cuda/test_memory.cc) goes before, but AddressSanitizer's runtime may not.
 #if !__has_feature(thread_sanitizer)
+#if __has_feature(address_sanitizer)
+#define QUERN_REPLACED
+#else
 #define QUERN_REPLACED __attribute__((weak))
+#endif
 QUERN_REPLACED void* operator new(size_t bytes) { return quern::allocate(bytes); }
 QUERN_REPLACED void* operator new[](size_t bytes) { return quern::allocate(bytes); }
 QUERN_REPLACED void operator delete(void* memory) noexcept { quern::release(memory); }
