@@ -88,7 +88,8 @@ AllocationBudget::Spent AllocationBudget::spent() const { return account.spent; 
 }  // namespace quern
 
 // ThreadSanitizer's runtime defines these and cannot share them: a budget bounds nothing there. Weak, since a program
-// of tests that brings its own memory (backend/cuda/test_memory.cc) goes before, but AddressSanitizer's runtime may not.
+// of tests that brings its own memory (backend/cuda/test_memory.cc) goes before, but AddressSanitizer's runtime may
+// not.
 #if !__has_feature(thread_sanitizer)
 #if __has_feature(address_sanitizer)
 #define QUERN_REPLACED
