@@ -152,36 +152,38 @@ def modern_twin(folder, model, config, tokenizer, add=add_tensor):
     finish_twin(w, model, config, "modern-bert", add)
 
 
-def qwen_twin(folder, model, config, tokenizer, add=add_tensor):
-    w = start_twin(folder, "qwen3", config)
+def start_decoder(folder, architecture, config):
+    w = start_twin(folder, architecture, config)
     w.add_head_count_kv(config.num_key_value_heads)
     w.add_key_length(config.head_dim)
     w.add_value_length(config.head_dim)
     w.add_layer_norm_rms_eps(config.rms_norm_eps)
-    w.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    w.add_pooling_type(gguf.PoolingType.LAST)
+    return w
+
+
+def vocabulary_with_end(w, tokenizer, config):
+    """Texts end with token 0."""
     byte_vocabulary(w, tokenizer, config.vocab_size)
     w.add_eos_token_id(0)
     w.add_pad_token_id(0)
     w.add_add_bos_token(False)
     w.add_add_eos_token(True)
+
+
+def qwen_twin(folder, model, config, tokenizer, add=add_tensor):
+    w = start_decoder(folder, "qwen3", config)
+    w.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    w.add_pooling_type(gguf.PoolingType.LAST)
+    vocabulary_with_end(w, tokenizer, config)
     finish_twin(w, model, config, "qwen3", add)
 
 
 def gemma_twin(folder, model, config, tokenizer, add=add_tensor):
-    w = start_twin(folder, "gemma-embedding", config)
-    w.add_head_count_kv(config.num_key_value_heads)
-    w.add_key_length(config.head_dim)
-    w.add_value_length(config.head_dim)
-    w.add_layer_norm_rms_eps(config.rms_norm_eps)
+    w = start_decoder(folder, "gemma-embedding", config)
     w.add_rope_freq_base(config.rope_parameters["full_attention"]["rope_theta"])
     w.add_sliding_window((config.sliding_window - 1) * 2)  # transformers keeps half of it
     w.add_pooling_type(gguf.PoolingType.MEAN)
-    byte_vocabulary(w, tokenizer, config.vocab_size)
-    w.add_eos_token_id(0)
-    w.add_pad_token_id(0)
-    w.add_add_bos_token(False)
-    w.add_add_eos_token(True)
+    vocabulary_with_end(w, tokenizer, config)
     for layer in ("2_Dense", "3_Dense"):
         weights = load_file(folder.parent / "embedding_gemma" / layer / "model.safetensors")
         w.add_tensor(f"dense_{layer[0]}.weight", weights["linear.weight"].numpy())

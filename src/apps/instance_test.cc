@@ -259,7 +259,7 @@ TEST_P(Place, FillsEveryRowAndPage) {
   InstanceOptions options = options_of("llama", "auto", false);
   options.device = GetParam();
   const auto device = make_device(options.device == "cpu" ? DeviceKind::cpu : DeviceKind::cuda, {});
-  if (!device.ok()) GTEST_SKIP() << device.error().message;
+  if (!device.ok()) GTEST_SKIP() << device.error().message << "; the case of the CPU stands in";
   options.max_num_seqs = 13;
   options.max_num_batched_tokens = 64;
   options.kv_cache_memory_bytes = int64_t{320} << 10;
@@ -293,7 +293,8 @@ class Gpu : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const auto gpu = make_device(DeviceKind::cuda, {});
-    if (!gpu.ok()) GTEST_SKIP() << gpu.error().message;
+    if (!gpu.ok())
+      GTEST_SKIP() << gpu.error().message << "; only a GPU captures steps, and the Cpu tests have its streams";
   }
 };
 

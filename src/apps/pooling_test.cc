@@ -80,7 +80,8 @@ class PoolingGolden : public ::testing::TestWithParam<MatrixCase> {
  protected:
   void SetUp() override {
     before_ = isa_in_force();
-    if (!GetParam().place.enter()) GTEST_SKIP() << "this machine has no " << GetParam().place.name();
+    if (!GetParam().place.enter())
+      GTEST_SKIP() << "this machine has no " << GetParam().place.name() << "; its other places stand in";
     options_.device = GetParam().place.device == DeviceKind::cpu ? "cpu" : "cuda";
     options_.dtype = "float32";
   }

@@ -366,14 +366,16 @@ TEST(Scheduler, DoesNotStopBeforeMinTokens) {
   EXPECT_EQ(sink.finish, FinishReason::stop);
 }
 
-/// The texts that requests get when nobody is beside them and nothing happens.
-std::vector<std::vector<int32_t>> undisturbed(const EngineOptions& options, const std::vector<Request>& requests) {
+/// The texts that requests get when nobody is beside them and nothing happens; adds how many steps that takes.
+std::vector<std::vector<int32_t>> undisturbed(const EngineOptions& options, const std::vector<Request>& requests,
+                                              int64_t* steps = nullptr) {
   std::vector<std::vector<int32_t>> texts;
   for (const Request& request : requests) {
     Rig alone(options);
     OracleSink& sink = alone.add(alone.request(request.prompt, request.max_tokens));
     alone.drain();
     texts.push_back(sink.tokens);
+    if (steps != nullptr) *steps += alone.scheduler.stats().steps;
   }
   return texts;
 }
@@ -439,14 +441,7 @@ TEST(Scheduler, C4RequestsThatFightForPagesAllEnd) {
         requests.push_back(together.request(counted(prompt, i * 7), most - prompt));
       }
       int64_t alone_steps = 0;
-      std::vector<std::vector<int32_t>> texts;
-      for (const Request& request : requests) {
-        Rig alone(options);
-        OracleSink& sink = alone.add(alone.request(request.prompt, request.max_tokens));
-        alone.drain();
-        texts.push_back(sink.tokens);
-        alone_steps += alone.scheduler.stats().steps;
-      }
+      const std::vector<std::vector<int32_t>> texts = undisturbed(options, requests, &alone_steps);
 
       std::vector<OracleSink*> sinks;
       for (Request& request : requests) sinks.push_back(&together.add(std::move(request)));

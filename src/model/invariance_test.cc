@@ -43,7 +43,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
   void SetUp() override {
     before_ = isa_in_force();
     device_ = GetParam().place.enter();
-    if (!device_) GTEST_SKIP() << "this machine has no " << GetParam().place.name();
+    if (!device_) GTEST_SKIP() << "this machine has no " << GetParam().place.name() << "; its other places stand in";
     const bool real = GetParam().name == "smollm2";
     const std::string path = real ? default_model_path().ok() ? *default_model_path() : ""
                                   : QUERN_SOURCE_DIR "/tests/golden/" + GetParam().name;

@@ -71,7 +71,8 @@ class RealModel : public ::testing::TestWithParam<Isa> {
     before_ = isa_in_force();
     const auto path = default_model_path();
     if (!path.ok()) GTEST_SKIP() << path.error().message;
-    if (!limit_isa(GetParam())) GTEST_SKIP() << "this processor has no " << isa_name(GetParam());
+    if (!limit_isa(GetParam()))
+      GTEST_SKIP() << "this processor has no " << isa_name(GetParam()) << "; the others stand in";
     device_ = make_device(DeviceKind::cpu, {}).value();
     const auto checkpoint = Checkpoint::open(*path);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;

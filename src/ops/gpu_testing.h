@@ -12,7 +12,8 @@ namespace quern::testing {
 class OnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU";
+    if (test_gpu() == nullptr)
+      GTEST_SKIP() << "there is no GPU; the test of the same operation without 'Gpu' has the CPU's cases";
     testing_on_gpu() = true;
   }
   void TearDown() override { testing_on_gpu() = false; }

@@ -1,6 +1,6 @@
 #include "ops/linear.h"
 
-#include "ops/cost.h"
+#include "ops/linear_cost.h"
 
 namespace quern {
 namespace {
@@ -9,18 +9,6 @@ PanelSize size_of_panel(DeviceKind device, FormatId format, int32_t cols) {
   PanelSize size;
   kernels::panel_size.find(device)(Queue{device, nullptr}, format, cols, size);
   return size;
-}
-
-Cost cost_of(DeviceKind device, Tensor y, Tensor x, const Matrix& matrix, bool accumulate) {
-  Cost cost{.rows = matrix.rows, .cols = matrix.cols};
-  cost.bytes = bytes_of(x) + bytes_of(y) * (accumulate ? 2 : 1);
-  for (int i = 0; i < matrix.count; ++i) {
-    const Weight& part = matrix.parts[i];
-    cost.bytes += static_cast<double>(packed_bytes(device, part.format, part.rows, part.cols));
-    cost.eight_bit = cost.eight_bit || part.format == FormatId::f8 || part.format == FormatId::f8_block;
-  }
-  cost.flops = 2.0 * x.dims[0] * matrix.rows * matrix.cols;
-  return cost;
 }
 
 }  // namespace
@@ -42,7 +30,7 @@ void linear_into(Exec& exec, Tensor y, Tensor x, const Matrix& matrix, bool accu
   int64_t bytes = 0;
   kernels::linear_scratch.find(exec.queue.kind)(exec.queue, matrix, x.dims[0], bytes);
   std::byte* const scratch = exec.arena.take(bytes);
-  tell_cost(exec, [&] { return cost_of(exec.queue.kind, y, x, matrix, accumulate); });
+  tell_cost(exec, [&] { return cost_of_product(exec.queue.kind, y, x, matrix, accumulate); });
   kernels::linear(exec, y, x, matrix, accumulate, scratch);
 }
 

@@ -31,26 +31,41 @@ struct Same {
   using type = T;
 };
 
+/// How many blocks a kernel has, how large they are, and how many neighbours share their memory.
+struct Blocks {
+  dim3 grid;
+  dim3 block;
+  size_t shared_bytes = 0;
+  unsigned cluster = 1;
+};
+
 /// Launches `kernel` so that it may start before the kernel in front of it has ended. It has to call
 /// wait_for_previous() in every thread before it reads or writes what other kernels write or read.
 template <typename... Params>
-void launch(const Queue& queue, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
-            typename Same<Params>::type... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  cudaLaunchAttribute attributes[2] = {};
+void launch_blocks(const Queue& queue, void (*kernel)(Params...), const Blocks& blocks,
+                   typename Same<Params>::type... arguments) {
+  if (blocks.grid.x == 0 || blocks.grid.y == 0 || blocks.grid.z == 0) return;
+  cudaLaunchAttribute attributes[3] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   // Kernels that divide an SM's memory differently cannot be on it together.
   attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
   attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
+  attributes[2].id = cudaLaunchAttributeClusterDimension;
+  attributes[2].val.clusterDim = {blocks.cluster, 1, 1};
+  config.gridDim = blocks.grid;
+  config.blockDim = blocks.block;
+  config.dynamicSmemBytes = blocks.shared_bytes;
   config.stream = native(queue).stream;
   config.attrs = attributes;
-  config.numAttrs = 2;
+  config.numAttrs = blocks.cluster > 1 ? 3 : 2;
   check(cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
+}
+template <typename... Params>
+void launch(const Queue& queue, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
+            typename Same<Params>::type... arguments) {
+  launch_blocks(queue, kernel, {grid, block, shared_bytes}, arguments...);
 }
 
 /// Lets a kernel use more than 48 KB of dynamic shared memory; once per kernel, kept in a static of the caller.

@@ -448,21 +448,11 @@ void launch_tiles(const Queue& queue, const SkinnyJob& job, const SkinnyLaunch& 
   constexpr int most_shared = 200 << 10;
   static const bool allowed = allow_shared(skinny<Format, T, TokenTiles>, most_shared);
   CHECK(allowed && shape.shared_bytes <= most_shared);
-  cudaLaunchAttribute attributes[3] = {};  // those of launch(), and the cluster
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-  attributes[2].id = cudaLaunchAttributeClusterDimension;
-  attributes[2].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
-  config.blockDim = dim3(32 * skinny_warps);
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
-  config.stream = native(queue).stream;
-  config.attrs = attributes;
-  config.numAttrs = shape.cluster > 1 ? 3 : 2;
-  check(cudaLaunchKernelEx(&config, skinny<Format, T, TokenTiles>, job, shape.cluster), "launch");
+  const auto shared_bytes = static_cast<size_t>(shape.shared_bytes);
+  launch_blocks(
+      queue, skinny<Format, T, TokenTiles>,
+      {static_cast<unsigned>(shape.blocks), 32 * skinny_warps, shared_bytes, static_cast<unsigned>(shape.cluster)}, job,
+      shape.cluster);
 }
 
 template <typename Format, typename T>

@@ -208,21 +208,11 @@ void launch_stream_of(const Queue& queue, const SkinnyJob& job, const StreamLaun
   constexpr int most_shared = 224 << 10;
   static const bool allowed = allow_shared(stream<Format, T, Tokens>, most_shared);
   CHECK(allowed && shape.shared_bytes <= most_shared);
-  cudaLaunchAttribute attributes[3] = {};  // those of launch(), and the cluster
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-  attributes[2].id = cudaLaunchAttributeClusterDimension;
-  attributes[2].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
-  config.blockDim = dim3(stream_threads);
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
-  config.stream = native(queue).stream;
-  config.attrs = attributes;
-  config.numAttrs = shape.cluster > 1 ? 3 : 2;
-  check(cudaLaunchKernelEx(&config, stream<Format, T, Tokens>, job, shape), "launch");
+  const auto shared_bytes = static_cast<size_t>(shape.shared_bytes);
+  launch_blocks(
+      queue, stream<Format, T, Tokens>,
+      {static_cast<unsigned>(shape.blocks), stream_threads, shared_bytes, static_cast<unsigned>(shape.cluster)}, job,
+      shape);
 }
 
 template <typename Format, typename T>

@@ -22,7 +22,8 @@ struct NarrowStreamBlock {
   int32_t unused;
 };
 
-__device__ __forceinline__ int32_t multiply_add_bytes(int32_t high, int32_t low) { return high * 256 + low; }
+/// The sum of values from those of their two bytes.
+__device__ __forceinline__ float value_of(int32_t high, int32_t low) { return static_cast<float>(high * 256 + low); }
 
 /// sums += A B of bytes, 16 x 32 by 32 x 8, or 16 x 16 by 16 x 8.
 template <bool Signed>
@@ -252,9 +253,9 @@ struct IntegerProducts {
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float value = static_cast<float>(multiply_add_bytes(products[0][2 * half], products[0][2 * half + 1]));
+      const float value = value_of(products[0][2 * half], products[0][2 * half + 1]);
       if constexpr (P::narrow) {
-        const float other = static_cast<float>(multiply_add_bytes(products[1][2 * half], products[1][2 * half + 1]));
+        const float other = value_of(products[1][2 * half], products[1][2 * half + 1]);
         sums[half] += block.scale * (factors.scale[half][0] * value + factors.scale[half][1] * other);
       } else {
         sums[half] += block.scale * factors.scale[half][0] * value;
