@@ -13,6 +13,7 @@
 #include "apps/load/run.h"
 #include "base/file.h"
 #include "base/guarded.h"
+#include "base/testing.h"
 #include "net/http_server.h"
 
 namespace quern {
@@ -294,7 +295,7 @@ class BenchUrl : public ::testing::Test {
 };
 
 TEST_F(BenchUrl, PrintsAndSavesAReport) {
-  const std::string directory = ::testing::TempDir();
+  const testing::Folder directory;
 
   const int status = bench({"--num-prompts",
                             "8",
@@ -308,7 +309,7 @@ TEST_F(BenchUrl, PrintsAndSavesAReport) {
                             "2",
                             "--save-detailed",
                             "--result-dir",
-                            directory,
+                            directory.path(),
                             "--result-filename",
                             "bench_url.json",
                             "--api-key",
@@ -323,7 +324,7 @@ TEST_F(BenchUrl, PrintsAndSavesAReport) {
   EXPECT_THAT(out_, HasSubstr("Maximum request concurrency:             2         \n"));
   EXPECT_THAT(out_, HasSubstr("Total generated tokens:                  48        \n"));
   EXPECT_THAT(out_, HasSubstr("Mean TTFT by the server's metrics (ms):  50.00"));
-  const Json saved = *Json::parse(*read_file(directory + "/bench_url.json"));
+  const Json saved = *Json::parse(*read_file(directory.path() + "/bench_url.json"));
   EXPECT_EQ(saved.string("model_id"), "tiny");
   EXPECT_EQ(saved.string("host"), "a");
   EXPECT_EQ(saved.integer("completed"), 8);

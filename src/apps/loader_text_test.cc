@@ -1,11 +1,11 @@
 #include "apps/loader_text.h"
 
-#include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "base/testing.h"
 
 namespace quern {
 namespace {
@@ -18,23 +18,10 @@ constexpr const char* tokenizer_json = R"({"version": "1.0", "added_tokens": [],
 /// A checkpoint that is a directory, and the text files that a test puts there.
 class Directory final : public Checkpoint {
  public:
-  Directory() {
-    path_ = ::testing::TempDir() + "quern_text_" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~Directory() override { std::filesystem::remove_all(path_); }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories(std::filesystem::path(path_ + "/" + name).parent_path());
-    std::ofstream(path_ + "/" + name) << text;
-    return path_ + "/" + name;
-  }
+  std::string write(const std::string& name, const std::string& text) const { return own_.write(name, text); }
 
   CheckpointKind kind() const override { return CheckpointKind::safetensors; }
-  const std::string& path() const override { return path_; }
+  const std::string& path() const override { return own_.path(); }
   const StoredTensor* find(std::string_view /*name*/) const override { return nullptr; }
   std::span<const StoredTensor> tensors() const override { return {}; }
   const Json& config() const override { return none_; }
@@ -43,7 +30,7 @@ class Directory final : public Checkpoint {
   void drop(std::span<const std::byte> /*bytes*/) const override {}
 
  private:
-  std::string path_;
+  testing::Folder own_;
   Json none_;
 };
 

@@ -14,6 +14,7 @@
 #include "apps/instance.h"
 #include "apps/pending.h"
 #include "base/file.h"
+#include "base/testing.h"
 #include "model/matrix_testing.h"
 
 namespace quern {
@@ -215,32 +216,23 @@ TEST(Pooling, ATextIsCancelled) {
 /// A copy of a model of tests/pooling, to be spoilt.
 class Spoilt {
  public:
-  explicit Spoilt(const std::string& model)
-      : path_(std::filesystem::path(::testing::TempDir()) / ("pooling_refused_" + model)) {
-    std::filesystem::remove_all(path_);
-    std::filesystem::copy(folder + model, path_, std::filesystem::copy_options::recursive);
+  explicit Spoilt(const std::string& model) {
+    std::filesystem::copy(folder + model, own_.path(), std::filesystem::copy_options::recursive);
   }
-  ~Spoilt() { std::filesystem::remove_all(path_); }
-  Spoilt(const Spoilt&) = delete;
-  Spoilt& operator=(const Spoilt&) = delete;
 
-  void write(const char* file, const char* text) const {
-    std::FILE* out = std::fopen((path_ / file).c_str(), "w");
-    std::fputs(text, out);
-    std::fclose(out);
-  }
+  void write(const char* file, const char* text) const { own_.write(file, text); }
   /// What is said of it after `file` got another text.
   std::string refusal(const char* file, const char* text) const {
     write(file, text);
     InstanceOptions options;
-    options.model = path_;
+    options.model = own_.path();
     options.task = "auto";
     const auto opened = open_model(options);
     return opened.ok() ? std::string("accepted") : opened.error().message;
   }
 
  private:
-  std::filesystem::path path_;
+  testing::Folder own_;
 };
 
 TEST(Pooling, FilesThatAskForWhatIsNotThereAreRefused) {

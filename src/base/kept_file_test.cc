@@ -1,25 +1,22 @@
 // What was kept is found again, and damage costs only what it hit.
 #include "base/kept_file.h"
 
-#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
 #include <string>
-#include <unistd.h>
+
+#include "base/testing.h"
 
 namespace quern {
 namespace {
 
 class KeptFileTest : public ::testing::Test {
  protected:
-  KeptFileTest() : folder_(::testing::TempDir() + "quern-kept-" + std::to_string(::getpid())) {
-    std::filesystem::remove_all(folder_);
+  KeptFile open(const std::string& identity = "gpu a") const {
+    return {folder_.path() + "/deep", "products", identity};
   }
-  ~KeptFileTest() override { std::filesystem::remove_all(folder_); }
-
-  KeptFile open(const std::string& identity = "gpu a") const { return {folder_ + "/deep", "products", identity}; }
-  std::string path() const { return folder_ + "/deep/products"; }
+  std::string path() const { return folder_.path() + "/deep/products"; }
   std::string text() const {
     std::ifstream file(path(), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -31,7 +28,7 @@ class KeptFileTest : public ::testing::Test {
   }
 
  private:
-  std::string folder_;
+  testing::Folder folder_;
 };
 
 TEST_F(KeptFileTest, FindsWhatAnEarlierRunKept) {

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/testing.h"
 
 namespace quern::testing {
 
@@ -136,32 +137,5 @@ inline std::vector<QuantCase> quant_cases(const std::string& source_dir) {
   }
   return cases;
 }
-
-/// A directory of its own, gone with the object.
-class Folder {
- public:
-  Folder() {
-    static std::atomic<int> next = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("quern-test-" + std::to_string(::getpid()) + "-" + std::to_string(next++));
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string path() const { return path_.string(); }
-  std::string write(const std::string& name, std::string_view bytes) const {
-    const std::filesystem::path file = path_ / name;
-    std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return file.string();
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace quern::testing

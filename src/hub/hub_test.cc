@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "checkpoint/testing.h"
+#include "base/testing.h"
 #include "hub/cache.h"
 #include "hub/client.h"
 #include "hub/digest.h"

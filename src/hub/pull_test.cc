@@ -9,7 +9,7 @@
 #include <map>
 
 #include "base/file.h"
-#include "checkpoint/testing.h"
+#include "base/testing.h"
 #include "hub/digest.h"
 #include "net/http_server.h"
 

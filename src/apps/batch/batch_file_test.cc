@@ -5,29 +5,20 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/testing.h"
 
 namespace quern {
 namespace {
 
 class BatchFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ("batch_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return folder_ / name;
-  }
+  std::string file(const std::string& name, const std::string& text) const { return own_.write(name, text); }
   static std::string line(const std::string& id, const std::string& more = R"("body":{"prompt":"x"})") {
     return R"({"custom_id":")" + id + R"(","method":"POST","url":"/v1/completions",)" + more + "}\n";
   }
 
-  std::filesystem::path folder_;
+  testing::Folder own_;
+  std::filesystem::path folder_ = own_.path();
 };
 
 TEST_F(BatchFile, GivesEveryRequestOnce) {

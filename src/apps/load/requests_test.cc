@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <numeric>
 
 #include "apps/load/report.h"
+#include "base/testing.h"
 
 namespace quern {
 namespace {
@@ -94,17 +94,12 @@ TEST(LoadPrompts, AreSeededRandomIds) {
   EXPECT_NE((*make_prompts(options, 200, 4))[199].ids, prompts[199].ids);
 }
 
-std::string written(const std::string& name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + "bench_url_" + name;
-  std::ofstream(path) << text;
-  return path;
-}
-
 TEST(LoadPrompts, ComeFromJsonLines) {
+  const testing::Folder folder;
   PromptOptions options;
   options.dataset = "custom";
   options.path =
-      written("lines", "{\"prompt\":\"a b\",\"output_len\":7}\n\n{\"prompt\":[1,2,3],\"output_tokens\":9}\n");
+      folder.write("lines", "{\"prompt\":\"a b\",\"output_len\":7}\n\n{\"prompt\":[1,2,3],\"output_tokens\":9}\n");
 
   const auto prompts = *make_prompts(options, 3, 1);
 
@@ -116,24 +111,27 @@ TEST(LoadPrompts, ComeFromJsonLines) {
 }
 
 TEST(LoadPrompts, SayWhereAFileIsWrong) {
+  const testing::Folder folder;
   PromptOptions options;
   options.dataset = "custom";
-  options.path = written("wrong", "{\"prompt\":\"a\"}\n{\"question\":\"b\"}\n");
+  options.path = folder.write("wrong", "{\"prompt\":\"a\"}\n{\"question\":\"b\"}\n");
 
   EXPECT_THAT(make_prompts(options, 1, 1).error().message, HasSubstr("wrong:2: there is no \"prompt\""));
-  options.path = written("empty", "\n");
+  options.path = folder.write("empty", "\n");
   EXPECT_FALSE(make_prompts(options, 1, 1).ok());
   options.dataset = "sonnet";
   EXPECT_THAT(make_prompts(options, 1, 1).error().message, HasSubstr("sonnet"));
 }
 
 TEST(LoadPrompts, ComeFromConversations) {
+  const testing::Folder folder;
   const std::string words(80, 'w');
   PromptOptions options;
   options.dataset = "sharegpt";
-  options.path = written("talks", fmt::format(R"([{{"conversations":[{{"value":"hi"}},{{"value":"{0}"}}]}},)"
-                                              R"({{"conversations":[{{"value":"{0}!"}},{{"value":"{0}"}}]}},{{}}])",
-                                              words));
+  options.path =
+      folder.write("talks", fmt::format(R"([{{"conversations":[{{"value":"hi"}},{{"value":"{0}"}}]}},)"
+                                        R"({{"conversations":[{{"value":"{0}!"}},{{"value":"{0}"}}]}},{{}}])",
+                                        words));
 
   const auto prompts = *make_prompts(options, 2, 1);
 

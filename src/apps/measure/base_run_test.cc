@@ -7,17 +7,16 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "base/testing.h"
+
 namespace quern {
 namespace {
 
 constexpr int32_t vocab = 500;
 const std::vector<int32_t> tokens{4, 8, 15, 16, 23, 42};
 
-class BaseRunTest : public testing::Test {
+class BaseRunTest : public ::testing::Test {
  protected:
-  void SetUp() override { path_ = testing::TempDir() + "base_run_test.run"; }
-  void TearDown() override { std::filesystem::remove(path_); }
-
   static std::vector<float> random_logits(uint32_t seed, float spread) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0, spread);
@@ -37,7 +36,8 @@ class BaseRunTest : public testing::Test {
     return run.ok() ? "" : run.error().message;
   }
 
-  std::string path_;
+  testing::Folder folder_;
+  std::string path_ = folder_.path() + "/base.run";
 };
 
 std::vector<double> log_softmax(const std::vector<float>& logits) {
