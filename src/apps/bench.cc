@@ -20,13 +20,15 @@
 namespace quern {
 namespace {
 
+constexpr Bounds counts = between(1, 1 << 20);  // of tokens and requests
+
 struct BenchOptions {
   InstanceOptions instance;
-  std::string prompts = "128,512,2048";
-  std::string batches = "1,2,4,8,16";
+  std::vector<int> prompts{128, 512, 2048};
+  std::vector<int> batches{1, 2, 4, 8, 16};
   std::string workloads;
-  std::string hits;
-  std::string mixed;
+  std::vector<int> hits;
+  std::vector<int> mixed;
   std::string limits;
   std::string profile;
   SweepOptions sweep;
@@ -35,6 +37,8 @@ struct BenchOptions {
   int repeats = 3;
   bool json = false;
 };
+
+using Workload = std::array<int, 3>;  // tokens in, tokens out, requests
 
 struct Figure {
   double tokens_per_second = 0.0;
@@ -144,7 +148,7 @@ class Bench {
   }
 
   /// INPUTxOUTPUTxCOUNT, all at once: output tokens of the whole run.
-  Result<Figure> workload(const std::array<int, 3>& sizes) {
+  Result<Figure> workload(const Workload& sizes) {
     const auto [input, output, count] = sizes;
     StreamTimes best{.seconds = 1e9};
     for (int i = 0; i < options_.repeats; ++i) {
@@ -182,31 +186,21 @@ class Bench {
   const MachineLimits& limits_;
 };
 
-std::vector<int> numbers(const std::string& list) {
-  std::vector<int> made;
-  size_t begin = 0;
-  while (begin < list.size()) {
-    size_t end = list.find(',', begin);
-    if (end == std::string::npos) end = list.size();
-    const auto value = parse_integer(std::string_view(list).substr(begin, end - begin));
-    if (value.ok() && *value > 0 && *value < 1 << 20) made.push_back(static_cast<int>(*value));
-    begin = end + 1;
-  }
-  return made;
-}
-
-/// "1024x128x256,...": three numbers each.
-std::vector<std::array<int, 3>> workloads(const std::string& list) {
-  std::vector<std::array<int, 3>> made;
-  size_t begin = 0;
-  while (begin < list.size()) {
-    size_t end = list.find(',', begin);
-    if (end == std::string::npos) end = list.size();
-    std::array<int, 3> sizes{};
-    if (std::sscanf(list.substr(begin, end - begin).c_str(), "%dx%dx%d", &sizes[0], &sizes[1], &sizes[2]) == 3 &&
-        sizes[0] > 0 && sizes[1] > 0 && sizes[2] > 0) {
-      made.push_back(sizes);
+/// "1024x128x256,...".
+Result<std::vector<Workload>> parse_workloads(const std::string& list) {
+  std::vector<Workload> made;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string text = list.substr(begin, end - begin);
+    Workload sizes{};
+    int used = 0;
+    const int read = std::sscanf(text.c_str(), "%8dx%8dx%8d%n", &sizes[0], &sizes[1], &sizes[2], &used);
+    const bool whole = read == 3 && used == static_cast<int>(text.size());
+    if (!whole || !std::ranges::all_of(sizes, [](int n) { return n >= counts.least && n <= counts.most; })) {
+      return Error{fmt::format("--workloads {}: say IxOxN, each from {} to {}, such as 1024x128x256", list,
+                               counts.least, counts.most)};
     }
+    made.push_back(sizes);
     begin = end + 1;
   }
   return made;
@@ -228,12 +222,13 @@ void print_row(const BenchOptions& options, const char* what, const std::string&
 /// Before the model is there: a GPU's measurement wants memory.
 Result<MachineLimits> limits_of(const BenchOptions& options) {
   if (!options.limits.empty()) {
-    MachineLimits given;
-    if (std::sscanf(options.limits.c_str(), "%lf,%lf", &given.read_bytes_per_second, &given.flops_per_second) == 2 &&
-        given.read_bytes_per_second > 0 && given.flops_per_second > 0) {
-      return given;
-    }
-    return Error{"--limits takes two numbers, such as 4.6e12,7.8e14"};
+    const std::string_view text = options.limits;
+    const size_t comma = std::min(text.find(','), text.size());
+    const auto bytes = parse_number(text.substr(0, comma));
+    const auto flops = parse_number(text.substr(std::min(comma + 1, text.size())));
+    const auto good = [](const Result<double>& rate) { return rate.ok() && *rate > 0 && std::isfinite(*rate); };
+    if (good(bytes) && good(flops)) return MachineLimits{*bytes, *flops};
+    return Error{fmt::format("--limits {}: say two numbers above 0, such as 4.6e12,7.8e14", text)};
   }
   if (options.instance.device != "cpu") {
     auto gpu = make_device(DeviceKind::cuda, {.batch_invariant = false});
@@ -245,7 +240,8 @@ Result<MachineLimits> limits_of(const BenchOptions& options) {
   return measure_limits(threads, opened.memory.weights);
 }
 
-Status measure_all(Instance& instance, const BenchOptions& options, const MachineLimits& limits) {
+Status measure_all(Instance& instance, const BenchOptions& options, const std::vector<Workload>& workloads,
+                   const MachineLimits& limits) {
   Bench bench(instance, options, limits);
   const auto row = [&](const char* what, const std::string& size, auto&& measured) -> Status {
     const EngineStats before = instance.engine->stats();
@@ -258,23 +254,23 @@ Status measure_all(Instance& instance, const BenchOptions& options, const Machin
     }
     return {};
   };
-  for (const int tokens : numbers(options.prompts)) {
+  for (const int tokens : options.prompts) {
     if (tokens >= instance.memory.max_model_len) continue;
     TRY(row("prefill", std::to_string(tokens), [&] { return bench.prefill(tokens); }));
   }
-  for (const int batch : numbers(options.batches)) {
+  for (const int batch : options.batches) {
     if (batch > instance.options.max_num_seqs) continue;
     TRY(row("decode", std::to_string(batch), [&] { return bench.decode(batch); }));
   }
-  for (const auto& sizes : workloads(options.workloads)) {
+  for (const auto& sizes : workloads) {
     TRY(row("run", fmt::format("{}x{}x{}", sizes[0], sizes[1], sizes[2]), [&] { return bench.workload(sizes); }));
   }
-  for (const int count : numbers(options.mixed)) {
+  for (const int count : options.mixed) {
     ASSIGN_OR_RETURN(const auto figures, bench.mixed(count));
     print_row(options, "gap p50", std::to_string(count), figures[0]);
     print_row(options, "gap p99", std::to_string(count), figures[1]);
   }
-  for (const int tokens : numbers(options.hits)) {
+  for (const int tokens : options.hits) {
     TRY(row("hit", std::to_string(tokens), [&] { return bench.hit(tokens); }));
   }
   return {};
@@ -369,16 +365,17 @@ Status sweep_loads(Instance& instance, const BenchOptions& options, const Sweep&
 
 Status measure(BenchOptions& options) {
   if (options.hits.empty()) options.instance.prefix_caching = false;
-  ASSIGN_OR_RETURN(const MachineLimits limits, limits_of(options));
-  if (!options.profile.empty()) return profile(options, limits);
+  ASSIGN_OR_RETURN(const auto workloads, parse_workloads(options.workloads));
   std::optional<Sweep> sweep;
   if (!options.sweep.concurrencies.empty()) {
     ASSIGN_OR_RETURN(sweep, Sweep::parse(options.sweep));
   }
+  ASSIGN_OR_RETURN(const MachineLimits limits, limits_of(options));
+  if (!options.profile.empty()) return profile(options, limits);
   const int64_t start = now_us();
   ASSIGN_OR_RETURN(const auto instance, make_instance(options.instance));
   print_limits(options, *instance, limits, seconds_since(start));
-  return sweep ? sweep_loads(*instance, options, *sweep) : measure_all(*instance, options, limits);
+  return sweep ? sweep_loads(*instance, options, *sweep) : measure_all(*instance, options, workloads, limits);
 }
 
 }  // namespace
@@ -389,18 +386,18 @@ int bench_command(std::span<char* const> arguments) {
   Flags flags("quern bench [MODEL] [flags]    or    quern bench --url URL [flags]; see quern bench --url X --help",
               "quern bench model.gguf --prompt-lengths 512 --batch-sizes 1,8");
   flags.positional("MODEL", &options.instance.model);
-  flags.add("--prompt-lengths", "A,B,...", "tokens of prefill", &options.prompts);
-  flags.add("--batch-sizes", "A,B,...", "streams that decode together", &options.batches);
-  flags.add("--context", "N", "tokens of the prompts of streams that decode (16)", &options.context);
-  flags.add("--output-tokens", "N", "tokens of each stream", &options.output_tokens);
+  flags.add("--prompt-lengths", "A,B,...", "tokens of prefill", &options.prompts, counts);
+  flags.add("--batch-sizes", "A,B,...", "streams that decode together", &options.batches, counts);
+  flags.add("--context", "N", "tokens of the prompts of streams that decode (16)", &options.context, counts);
+  flags.add("--output-tokens", "N", "tokens of each stream", &options.output_tokens, between(2, counts.most));
   flags.add("--workloads", "IxOxN,...",
             "N requests at once of I tokens each, O tokens from each: tokens/s of the whole", &options.workloads);
   flags.add("--mixed", "A,B,...", "gaps between tokens of A streams while a long prompt comes every second",
-            &options.mixed);
+            &options.mixed, counts);
   flags.add("--limits", "BYTES,FLOPS", "a second's limits, from an earlier run, instead of measuring them",
             &options.limits);
-  flags.add("--prefix-hits", "A,B,...", "time to the first token of prompts that are cached", &options.hits);
-  flags.add("--repeats", "N", "of which the best counts", &options.repeats);
+  flags.add("--prefix-hits", "A,B,...", "time to the first token of prompts that are cached", &options.hits, counts);
+  flags.add("--repeats", "N", "of which the best counts", &options.repeats, between(1, 1000));
   flags.add("--profile", "STEPS",
             "instead the operations of steps: 256@1024,8x1024,256@1024+8x1024 are 256 rows behind 1,024 tokens, 8 "
             "prompts of 1,024 tokens, and both together",
@@ -409,7 +406,7 @@ int bench_command(std::span<char* const> arguments) {
             &options.sweep.concurrencies);
   flags.add("--goodput", "ttft:MS,tpot:MS", "of a sweep: what 99 of 100 streams must keep", &options.sweep.limits);
   flags.add("--price-per-hour", "P", "of the machine: a sweep then says what a million tokens cost",
-            &options.sweep.price_per_hour);
+            &options.sweep.price_per_hour, between(0, 1e9));
   flags.add("--json", "one JSON object per figure", &options.json);
   add_instance_flags(flags, options.instance);
   const Status parsed = flags.parse(arguments);

@@ -29,6 +29,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr int longest_s = 100'000'000;
+constexpr int most_tokens = 10'000'000;
+constexpr Bounds a_rate{0, 1e9, true};
+constexpr double not_given = std::numeric_limits<double>::quiet_NaN();
+
 struct LoadOptions {
   std::string url;
   std::string host = "127.0.0.1";
@@ -47,7 +52,7 @@ struct LoadOptions {
   int64_t seed = 0;
   bool ignore_eos = false;
   double temperature = 0.0;
-  std::string top_p, top_k, min_p;
+  double top_p = not_given, top_k = not_given, min_p = not_given;
   std::string goodput;
   std::string metrics = "ttft,tpot,itl,e2el";
   std::string percentiles = "99";
@@ -68,26 +73,33 @@ void add_traffic_flags(Flags& flags, LoadOptions& options) {
   flags.add("--dataset-name", "NAME", "random, sharegpt or custom [random]", &options.prompts.dataset);
   flags.add("--dataset-path", "FILE", "sharegpt: JSON; custom: lines with prompt and output_len",
             &options.prompts.path);
-  flags.add("--random-input-len", "N", "tokens of a random prompt [1024]", &options.prompts.input_tokens);
-  flags.add("--output-len", "N", "tokens to ask for [random: 128; else the dataset's]", &options.prompts.output_tokens);
-  flags.add("--random-range-ratio", "R", "lengths vary by this part, 0 to below 1 [0]", &options.prompts.range_ratio);
-  flags.add("--random-prefix-len", "N", "equal first tokens of all random prompts [0]", &options.prompts.prefix_tokens);
-  flags.add("--random-vocab-size", "N", "random token ids are below this [30000]", &options.prompts.vocabulary);
+  flags.add("--random-input-len", "N", "tokens of a random prompt [1024]", &options.prompts.input_tokens,
+            between(1, most_tokens));
+  flags.add("--output-len", "N", "tokens to ask for [random: 128; else the dataset's]", &options.prompts.output_tokens,
+            between(1, most_tokens));
+  flags.add("--random-range-ratio", "R", "lengths vary by this part, 0 to below 1 [0]", &options.prompts.range_ratio,
+            between(0, 0.999));
+  flags.add("--random-prefix-len", "N", "equal first tokens of all random prompts [0]", &options.prompts.prefix_tokens,
+            between(0, most_tokens));
+  flags.add("--random-vocab-size", "N", "random token ids are below this [30000]", &options.prompts.vocabulary,
+            between(2, INT32_MAX));
   flags.add("--random-text", "random words, not token ids (always so for chat)", &options.prompts.words);
-  flags.add("--num-prompts", "N", "requests [1000]", &options.num_prompts);
-  flags.add("--num-warmups", "N", "requests before the measurement, with other prompts [0]", &options.num_warmups);
-  flags.add("--request-rate", "R", "requests per second, or inf: all at once [inf]", &options.arrivals.rate);
-  flags.add("--burstiness", "B", "shape of the gaps: 1 is Poisson, inf is even [1]", &options.arrivals.burstiness);
+  flags.add("--num-prompts", "N", "requests [1000]", &options.num_prompts, between(1, 10'000'000));
+  flags.add("--num-warmups", "N", "requests before the measurement, with other prompts [0]", &options.num_warmups,
+            between(0, 1'000'000));
+  flags.add("--request-rate", "R", "requests per second, or inf: all at once [inf]", &options.arrivals.rate, above(0));
+  flags.add("--burstiness", "B", "shape of the gaps: 1 is Poisson, inf is even [1]", &options.arrivals.burstiness,
+            above(0));
   flags.add("--ramp-up-strategy", "S", "linear or exponential change of the rate", &options.arrivals.ramp);
-  flags.add("--ramp-up-start-rps", "R", "rate of the first request", &options.arrivals.ramp_start);
-  flags.add("--ramp-up-end-rps", "R", "rate of the last request", &options.arrivals.ramp_end);
+  flags.add("--ramp-up-start-rps", "R", "rate of the first request", &options.arrivals.ramp_start, a_rate);
+  flags.add("--ramp-up-end-rps", "R", "rate of the last request", &options.arrivals.ramp_end, a_rate);
   flags.add("--max-concurrency", "N", "requests that run at once; with rate inf a closed loop",
-            &options.max_concurrency);
+            &options.max_concurrency, between(1, 1'000'000));
   flags.add("--sweep", "A,B,...", "instead runs with so many requests at once each, and where it is best run",
             &options.sweep.concurrencies);
   flags.add("--price-per-hour", "P", "of the machine: a sweep then says what a million tokens cost",
-            &options.sweep.price_per_hour);
-  flags.add("--seed", "N", "of prompts and arrivals [0]", &options.seed);
+            &options.sweep.price_per_hour, between(0, 1e9));
+  flags.add("--seed", "N", "of prompts and arrivals [0]", &options.seed, between(0, INT32_MAX));
   flags.alias("--input-len", "--random-input-len");
   flags.alias("--random-output-len", "--output-len");
   flags.alias("--sharegpt-output-len", "--output-len");
@@ -98,7 +110,7 @@ void add_server_flags(Flags& flags, LoadOptions& options) {
   flags.add("--url", "URL", "the server, as http://HOST:PORT", &options.url);
   flags.alias("--base-url", "--url");
   flags.add("--host", "HOST", "instead of --url [127.0.0.1]", &options.host);
-  flags.add("--port", "N", "instead of --url [8000]", &options.port);
+  flags.add("--port", "N", "instead of --url [8000]", &options.port, between(1, 65535));
   flags.add("--endpoint", "PATH", "/v1/completions or /v1/chat/completions", &options.endpoint);
   flags.add("--backend", "NAME", "openai, vllm (completions) or openai-chat [openai]", &options.backend);
   flags.add("--model", "NAME", "[the first that the server lists]", &options.model);
@@ -106,12 +118,14 @@ void add_server_flags(Flags& flags, LoadOptions& options) {
   flags.add("--header", "NAME:VALUE", "of every request; can be repeated", &options.headers);
   flags.add("--extra-body", "JSON", "object that is merged into every body", &options.extra_body);
   flags.add("--ignore-eos", "ask for the full output length", &options.ignore_eos);
-  flags.add("--temperature", "T", "of sampling [0]", &options.temperature);
-  flags.add("--top-p", "P", "of sampling [the server's]", &options.top_p);
-  flags.add("--top-k", "K", "of sampling [the server's]", &options.top_k);
-  flags.add("--min-p", "P", "of sampling [the server's]", &options.min_p);
-  flags.add("--ready-check-timeout-sec", "N", "wait for the server; 0: no check [600]", &options.ready_timeout_s);
-  flags.add("--request-timeout-sec", "N", "a longer request has failed [21600]", &options.request_timeout_s);
+  flags.add("--temperature", "T", "of sampling [0]", &options.temperature, between(0, 100));
+  flags.add("--top-p", "P", "of sampling [the server's]", &options.top_p, between(0, 1));
+  flags.add("--top-k", "K", "of sampling [the server's]", &options.top_k, between(-1, INT32_MAX));
+  flags.add("--min-p", "P", "of sampling [the server's]", &options.min_p, between(0, 1));
+  flags.add("--ready-check-timeout-sec", "N", "wait for the server; 0: no check [600]", &options.ready_timeout_s,
+            between(0, longest_s));
+  flags.add("--request-timeout-sec", "N", "a longer request has failed [21600]", &options.request_timeout_s,
+            between(1, longest_s));
 }
 
 void add_result_flags(Flags& flags, LoadOptions& options) {
@@ -129,26 +143,13 @@ void add_result_flags(Flags& flags, LoadOptions& options) {
   flags.alias("--disable-tqdm", "--quiet");
 }
 
-Result<double> sampling_number(std::string_view flag, const std::string& text) {
-  double value = 0.0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure == std::errc() && end == text.data() + text.size() && std::isfinite(value)) return value;
-  return Error{fmt::format("{}: '{}' is not a number", flag, text)};
-}
-
 Status check(const LoadOptions& options) {
   const ArrivalOptions& arrivals = options.arrivals;
-  if (options.num_prompts < 1 || options.num_prompts > 10'000'000) return Error{"--num-prompts must be 1 to 10000000"};
-  if (options.num_warmups < 0 || options.num_warmups > 1'000'000) return Error{"--num-warmups must be 0 to 1000000"};
-  if (options.max_concurrency < 0) return Error{"--max-concurrency must not be negative"};
-  if (!(arrivals.rate > 0.0)) return Error{"--request-rate must be above 0, or inf"};
-  if (!(arrivals.burstiness > 0.0)) return Error{"--burstiness must be above 0"};
   if (!arrivals.ramp.empty() && arrivals.ramp != "linear" && arrivals.ramp != "exponential") {
     return Error{fmt::format("--ramp-up-strategy {} is unknown; there are linear and exponential", arrivals.ramp)};
   }
-  const auto a_rate = [](double rate) { return rate > 0.0 && std::isfinite(rate); };
-  if (!arrivals.ramp.empty() && !(a_rate(arrivals.ramp_start) && a_rate(arrivals.ramp_end))) {
-    return Error{"--ramp-up-strategy needs --ramp-up-start-rps and --ramp-up-end-rps, both above 0"};
+  if (!arrivals.ramp.empty() && (arrivals.ramp_start == 0 || arrivals.ramp_end == 0)) {
+    return Error{"--ramp-up-strategy needs --ramp-up-start-rps and --ramp-up-end-rps"};
   }
   if (options.backend != "openai" && options.backend != "vllm" && options.backend != "openai-chat") {
     return Error{fmt::format("--backend {} is unknown; there are openai, vllm and openai-chat", options.backend)};
@@ -195,16 +196,15 @@ Result<LoadTarget> make_target(const LoadOptions& options) {
   target.endpoint = options.backend == "openai-chat" ? "/v1/chat/completions" : "/v1/completions";
   if (!options.endpoint.empty()) target.endpoint = options.endpoint;
   if (!target.endpoint.starts_with('/')) target.endpoint.insert(0, 1, '/');
-  target.timeout = std::chrono::seconds(std::max(1, options.request_timeout_s));
+  target.timeout = std::chrono::seconds(options.request_timeout_s);
   TRY(set_headers(options, target));
   target.fields = Json::Object{{"stream", true}, {"stream_options", Json::Object{{"include_usage", true}}}};
   target.fields.set("temperature", options.temperature);
   if (options.ignore_eos) target.fields.set("ignore_eos", true);
-  const std::pair<const char*, const std::string*> optional[] = {
-      {"top_p", &options.top_p}, {"top_k", &options.top_k}, {"min_p", &options.min_p}};
-  for (const auto& [key, text] : optional) {
-    if (text->empty()) continue;
-    ASSIGN_OR_RETURN(const double value, sampling_number(key, *text));
+  const std::pair<const char*, double> optional[] = {
+      {"top_p", options.top_p}, {"top_k", options.top_k}, {"min_p", options.min_p}};
+  for (const auto& [key, value] : optional) {
+    if (std::isnan(value)) continue;
     target.fields.set(key, value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value));
   }
   if (!options.extra_body.empty()) {

@@ -397,14 +397,14 @@ TEST_F(BenchUrl, SweepsOverConcurrencies) {
 
 TEST_F(BenchUrl, RefusesWrongFlags) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"--request-rate", "0"}, "--request-rate must be above 0"},
+      {{"--request-rate", "0"}, "--request-rate 0: say a number above 0, or inf"},
       {{"--burstiness", "-1"}, "--burstiness"},
       {{"--random-range-ratio", "1"}, "--random-range-ratio"},
       {{"--goodput", "ttft"}, "--goodput ttft"},
       {{"--extra-body", "[]"}, "--extra-body must be a JSON object"},
       {{"--header", "x"}, "--header x"},
       {{"--percentile-metrics", "abc"}, "abc"},
-      {{"--top-p", "much"}, "top_p"},
+      {{"--top-p", "much"}, "--top-p much: say a number"},
       {{"--sweep", "0"}, "--sweep 0"},
       {{"--sweep", "1", "--save-result"}, "--save-result"},
       {{"--sweep", "1", "--price-per-hour", "-1"}, "--price-per-hour"},

@@ -137,7 +137,8 @@ int embed_command(std::span<char* const> arguments) {
   flags.positional("MODEL", &options.instance.model);
   flags.positional("TEXT", &options.words);
   flags.add("--json", "a JSON object per line: index, text, embedding", &options.json);
-  flags.add("--dimensions", "N", "only the first N values, if the model is made for that", &options.dimensions);
+  flags.add("--dimensions", "N", "only the first N values, if the model is made for that", &options.dimensions,
+            between(1, INT32_MAX));
   flags.add("--normalize", "vectors of length 1, if the model's are (default; --no-normalize)", &options.normalize);
   flags.add("--prompt-name", "NAME", "one of the model's own prompts goes before every text", &options.prompt_name);
   add_instance_flags(flags, options.instance);

@@ -25,6 +25,8 @@ constexpr int64_t default_kv_bytes = int64_t{4} << 30;  // at most, when the use
 /// 33 tiles of 256 tokens: with a matrix of any multiple of 512 rows they are whole rounds of tiles of 128 x 256 for
 /// the 132 multiprocessors of an H100 or H200; 8,192 tokens take 3 % longer each.
 constexpr int gpu_batched_tokens = 8448;
+constexpr double most_bytes = 0x1p50;
+constexpr int most_tokens = 1 << 20;                       // of a step
 constexpr int64_t gpu_reserve_bytes = int64_t{512} << 20;  // what the driver and libraries take later
 
 /// Everything that a user left open is chosen for this device and model.
@@ -94,21 +96,20 @@ Result<int> choose_model_len(const InstanceOptions& options, const ModelPlan& pl
         plan.task.max_tokens > 0 ? std::min(plan.task.max_tokens, spec.max_positions) : spec.max_positions;
     return static_cast<int>(std::min<int64_t>(natural, tokens));
   }
-  auto wanted = parse_integer(options.max_model_len);
-  if (!wanted.ok() || *wanted < 1) return Error{"--max-model-len takes a number of tokens, or auto"};
-  if (*wanted > spec.max_positions) {
+  ASSIGN_OR_RETURN(const int64_t wanted, parse_integer(options.max_model_len));
+  if (wanted > spec.max_positions) {
     return Error{
         fmt::format("--max-model-len {} is more than the {} positions of the model; say less, or change "
                     "max_position_embeddings with --hf-overrides",
-                    *wanted, spec.max_positions)};
+                    wanted, spec.max_positions)};
   }
-  if (*wanted > tokens) {
+  if (wanted > tokens) {
     return Error{
         fmt::format("--max-model-len {} does not fit: the KV cache holds {} tokens; raise "
                     "--kv-cache-memory-bytes or lower --max-model-len",
-                    *wanted, tokens)};
+                    wanted, tokens)};
   }
-  return static_cast<int>(*wanted);
+  return static_cast<int>(wanted);
 }
 
 /// Tokens that one sequence alone can have in `pages` pages: every full group needs one for each 16 tokens, a window
@@ -207,21 +208,6 @@ Status check_options(const InstanceOptions& options) {
   TRY(one_of("--task", options.task, {"auto", "generate", "embed", "score"}));
   TRY(one_of("--quantization", options.quantization, {"auto", "fp8"}));
   TRY(one_of("--kv-cache-dtype", options.kv_cache_dtype, {"auto", "float16", "bfloat16", "fp8", "fp8_e4m3"}));
-  if (!(options.gpu_memory_utilization > 0 && options.gpu_memory_utilization <= 1)) {
-    return Error{
-        fmt::format("--gpu-memory-utilization {}: say a part of one, such as 0.9", options.gpu_memory_utilization)};
-  }
-  const auto between = [](const char* name, int64_t value, int64_t low, int64_t high) -> Status {
-    if (value >= low && value <= high) return {};
-    return Error{fmt::format("{} must be between {} and {}, got {}", name, low, high, value)};
-  };
-  if (options.max_num_seqs != -1) TRY(between("--max-num-seqs", options.max_num_seqs, 1, 4096));
-  if (options.max_num_batched_tokens != -1) {
-    TRY(between("--max-num-batched-tokens", options.max_num_batched_tokens, 1, 1 << 20));
-  }
-  TRY(between("--max-queued-requests", options.max_queued_requests, 0, 1 << 20));
-  TRY(between("--threads", options.threads, 0, 1024));
-  TRY(between("--kv-cache-memory-bytes", options.kv_cache_memory_bytes, 0, int64_t{1} << 50));
   return {};
 }
 
@@ -294,18 +280,23 @@ void add_instance_flags(Flags& flags, InstanceOptions& o) {
   flags.add("--quantization", "auto|fp8", "fp8: float weights of linear layers become 8-bit floats", &o.quantization);
   flags.add("--kv-cache-dtype", "auto|TYPE", "of cached keys and values: float16, fp8; on a GPU also bfloat16",
             &o.kv_cache_dtype);
-  flags.add("--gpu-memory-utilization", "P", "part of the GPU's free memory to take (0.9)", &o.gpu_memory_utilization);
+  flags.add("--gpu-memory-utilization", "P", "part of the GPU's free memory to take (0.9)", &o.gpu_memory_utilization,
+            Bounds{0, 1, true});
   flags.add("--load-format", "auto|dummy", "dummy or dummy:FORMAT: random weights for a config.json", &o.load_format);
   flags.add("--enforce-eager", "capture no steps on a GPU", &o.enforce_eager);
-  flags.add("--max-model-len", "N|auto", "context length; auto: what fits", &o.max_model_len);
-  flags.add("--kv-cache-memory-bytes", "N", "size of the KV cache (4Gi, 500m)", &o.kv_cache_memory_bytes);
-  flags.add("--max-num-seqs", "N", "sequences that run together (CPU 64, GPU 256)", &o.max_num_seqs);
-  flags.add("--max-num-batched-tokens", "N", "tokens of one step (CPU 512, GPU 8448)", &o.max_num_batched_tokens);
+  flags.add("--max-model-len", "N|auto", "context length; auto: what fits", &o.max_model_len, between(1, INT32_MAX),
+            "auto");
+  flags.add("--kv-cache-memory-bytes", "N", "size of the KV cache (4Gi, 500m)", &o.kv_cache_memory_bytes,
+            between(1, most_bytes));
+  flags.add("--max-num-seqs", "N", "sequences that run together (CPU 64, GPU 256)", &o.max_num_seqs, between(1, 4096));
+  flags.add("--max-num-batched-tokens", "N", "tokens of one step (CPU 512, GPU 8448)", &o.max_num_batched_tokens,
+            between(1, most_tokens));
   flags.add("--chunked-prefill-size", "N", "tokens of one prompt in a step in which others decode; 0: all (GPU 512)",
-            &o.chunked_prefill_size);
-  flags.add("--max-queued-requests", "N", "waiting requests; more get 429", &o.max_queued_requests);
-  flags.add("--threads", "N", "worker threads (default: one per core)", &o.threads);
-  flags.add("--seed", "N", "seed of requests that name none (default: random)", &o.seed);
+            &o.chunked_prefill_size, between(0, most_tokens));
+  flags.add("--max-queued-requests", "N", "waiting requests; more get 429", &o.max_queued_requests,
+            between(0, 1 << 20));
+  flags.add("--threads", "N", "worker threads; 0: one per core (default)", &o.threads, between(0, 1024));
+  flags.add("--seed", "N", "seed of requests that name none; 0: random (default)", &o.seed, between(0, INT32_MAX));
   flags.add("--enable-prefix-caching", "reuse the KV of equal prefixes (default; --no-... turns it off)",
             &o.prefix_caching);
   flags.add("--plan-log", "FILE", "write every step's plan and result, for quern replay", &o.plan_log);

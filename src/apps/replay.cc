@@ -117,7 +117,7 @@ int replay_command(std::span<char* const> arguments) {
   Flags flags("quern replay LOG [MODEL] [flags]", "quern serve --plan-log steps.log ...; quern replay steps.log");
   flags.positional("LOG", &path);
   flags.positional("MODEL", &options.model);
-  flags.add("--threads", "N", "worker threads", &options.threads);
+  flags.add("--threads", "N", "worker threads", &options.threads, between(0, 1024));
   const Status parsed = flags.parse(arguments);
   if (!parsed.ok()) return fail(parsed.error().message);
   if (flags.help_wanted()) {

@@ -234,10 +234,10 @@ Result<RunOptions> parse(std::span<char* const> arguments, bool* help) {
   flags.positional("MODEL", &words);
   flags.add("--system", "TEXT", "system message", &options.system);
   flags.add("--temperature", "T", "0 always takes the best token (default: the model's; 0 for one answer)",
-            &options.temperature);
-  flags.add("--top-p", "P", "sample from the best tokens that make up P", &options.top_p);
-  flags.add("--top-k", "K", "sample from the K best tokens", &options.top_k);
-  flags.add("--max-tokens", "N", "longest answer", &options.max_tokens);
+            &options.temperature, between(0, 2));
+  flags.add("--top-p", "P", "sample from the best tokens that make up P", &options.top_p, Bounds{0, 1, true});
+  flags.add("--top-k", "K", "sample from the K best tokens", &options.top_k, between(0, INT32_MAX));
+  flags.add("--max-tokens", "N", "longest answer", &options.max_tokens, between(1, INT32_MAX));
   flags.add("--verbose", "print tokens/s and times after each answer", &options.verbose);
   add_instance_flags(flags, options.instance);
   TRY(flags.parse(arguments));

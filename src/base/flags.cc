@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fmt/format.h>
-#include <limits>
 #include <utility>
 
 namespace quern {
@@ -25,13 +25,39 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+bool holds(const Bounds& bounds, double value) {
+  return (bounds.open ? value > bounds.least : value >= bounds.least) && value <= bounds.most;
+}
+
+/// Ends the sentence that refuses a value.
+std::string describe(const Bounds& bounds, const char* kind) {
+  const char* from = bounds.open ? "above" : "from";
+  if (std::isinf(bounds.most)) return fmt::format("say {} {} {}, or inf", kind, from, bounds.least);
+  return fmt::format("say {} {} {}{} {}", kind, from, bounds.least, bounds.open ? " and up to" : " to", bounds.most);
+}
+
+Error refusal(std::string_view text, const Bounds& bounds, const char* kind) {
+  return Error{fmt::format("{}: {}", text.empty() ? "an empty value" : text, describe(bounds, kind))};
+}
+
 template <typename T>
-Status set_integer(std::string_view text, T* target) {
-  ASSIGN_OR_RETURN(const int64_t value, parse_integer(text));
-  if (value < std::numeric_limits<T>::min() || value > std::numeric_limits<T>::max()) {
-    return Error{fmt::format("{} is out of range", text)};
+Status set_integer(std::string_view text, const Bounds& bounds, T* target) {
+  const auto value = parse_integer(text);
+  if (!value.ok() || !holds(bounds, static_cast<double>(*value))) return refusal(text, bounds, "a whole number");
+  *target = static_cast<T>(*value);
+  return {};
+}
+
+Status set_integers(std::string_view list, const Bounds& bounds, std::vector<int>* target) {
+  target->clear();
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    int value = 0;
+    if (!set_integer(list.substr(begin, end - begin), bounds, &value).ok())
+      return refusal(list, bounds, "whole numbers with commas between them, each");
+    target->push_back(value);
+    begin = end + 1;
   }
-  *target = static_cast<T>(value);
   return {};
 }
 
@@ -52,6 +78,13 @@ Result<int64_t> parse_integer(std::string_view text) {
     return product;
   }
   return Error{fmt::format("'{}' is not a whole number", text)};
+}
+
+Result<double> parse_number(std::string_view text) {
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  return Error{fmt::format("'{}' is not a number", text)};
 }
 
 std::string_view nearest(std::string_view name, std::span<const std::string_view> names) {
@@ -79,20 +112,35 @@ void Flags::add(std::string_view name, std::string_view value, std::string_view 
   insert(name, value, help, [target](std::string_view text) { return target->emplace_back(text), Status(); }, false);
   flags_.back().list = target;
 }
-void Flags::add(std::string_view name, std::string_view value, std::string_view help, int* target) {
-  insert(name, value, help, [target](std::string_view text) { return set_integer(text, target); }, false);
+void Flags::add(std::string_view name, std::string_view value, std::string_view help, int* target, Bounds bounds) {
+  insert(name, value, help, [=](std::string_view text) { return set_integer(text, bounds, target); }, false);
 }
-void Flags::add(std::string_view name, std::string_view value, std::string_view help, int64_t* target) {
-  insert(name, value, help, [target](std::string_view text) { return set_integer(text, target); }, false);
+void Flags::add(std::string_view name, std::string_view value, std::string_view help, int64_t* target, Bounds bounds) {
+  insert(name, value, help, [=](std::string_view text) { return set_integer(text, bounds, target); }, false);
 }
-void Flags::add(std::string_view name, std::string_view value, std::string_view help, double* target) {
-  const auto set = [target](std::string_view text) -> Status {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *target);
-    if (error != std::errc() || end != text.data() + text.size())
-      return Error{fmt::format("'{}' is not a number", text)};
+void Flags::add(std::string_view name, std::string_view value, std::string_view help, double* target, Bounds bounds) {
+  const auto set = [=](std::string_view text) -> Status {
+    const auto number = parse_number(text);
+    if (!number.ok() || !holds(bounds, *number)) return refusal(text, bounds, "a number");
+    *target = *number;
     return {};
   };
   insert(name, value, help, set, false);
+}
+void Flags::add(std::string_view name, std::string_view value, std::string_view help, std::string* target,
+                Bounds bounds, std::string_view word) {
+  const auto set = [=, word = std::string(word)](std::string_view text) -> Status {
+    int64_t number = 0;
+    const Status read = text == word ? Status() : set_integer(text, bounds, &number);
+    if (!read.ok()) return Error{fmt::format("{}, or {}", read.error().message, word)};
+    *target = text;
+    return {};
+  };
+  insert(name, value, help, set, false);
+}
+void Flags::add(std::string_view name, std::string_view value, std::string_view help, std::vector<int>* target,
+                Bounds bounds) {
+  insert(name, value, help, [=](std::string_view text) { return set_integers(text, bounds, target); }, false);
 }
 void Flags::add(std::string_view name, std::string_view help, bool* target) {
   insert(name, "", help, [target](std::string_view text) { return *target = text != "no", Status(); }, true);
@@ -159,7 +207,7 @@ Result<int> Flags::parse_flag(std::span<char* const> arguments, int at) {
   }
   if (flag->list != nullptr && seen_.insert(flag->name).second) flag->list->clear();
   const Status set = flag->set(has_value ? std::string_view(value) : arguments[static_cast<size_t>(at) + 1]);
-  if (!set.ok()) return Error{fmt::format("{}: {}", name, set.error().message)};
+  if (!set.ok()) return Error{fmt::format("{} {}", name, set.error().message)};
   return has_value ? 0 : 1;
 }
 

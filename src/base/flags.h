@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +14,16 @@
 
 namespace quern {
 
+/// What a number may be; NaN never is.
+struct Bounds {
+  double least = 0.0;
+  double most = 0.0;
+  bool open = false;  // `least` itself is too little
+};
+constexpr Bounds between(double least, double most) { return {least, most}; }
+/// Infinity too.
+constexpr Bounds above(double least) { return {least, std::numeric_limits<double>::infinity(), true}; }
+
 /// `--name VALUE` and `--name=VALUE`; `--a_b` is `--a-b`; a boolean takes no value, and `--no-name` turns it off.
 /// Integers take the suffixes k, m, g (powers of 1000) and Ki, Mi, Gi (powers of 1024).
 class Flags {
@@ -22,9 +33,15 @@ class Flags {
   /// Without `help` it is known, but not shown.
   void add(std::string_view name, std::string_view value, std::string_view help, std::string* target);
   void add(std::string_view name, std::string_view value, std::string_view help, std::vector<std::string>* target);
-  void add(std::string_view name, std::string_view value, std::string_view help, int* target);
-  void add(std::string_view name, std::string_view value, std::string_view help, int64_t* target);
-  void add(std::string_view name, std::string_view value, std::string_view help, double* target);
+  void add(std::string_view name, std::string_view value, std::string_view help, int* target, Bounds bounds);
+  void add(std::string_view name, std::string_view value, std::string_view help, int64_t* target, Bounds bounds);
+  void add(std::string_view name, std::string_view value, std::string_view help, double* target, Bounds bounds);
+  /// A whole number or `word`, as text.
+  void add(std::string_view name, std::string_view value, std::string_view help, std::string* target, Bounds bounds,
+           std::string_view word);
+  /// "A,B,...", which may be empty; a later list takes the place of an earlier one.
+  void add(std::string_view name, std::string_view value, std::string_view help, std::vector<int>* target,
+           Bounds bounds);
   void add(std::string_view name, std::string_view help, bool* target);
   /// Another spelling of a flag; not in the help.
   void alias(std::string_view other, std::string_view name);
@@ -74,5 +91,7 @@ std::string_view nearest(std::string_view name, std::span<const std::string_view
 
 /// "16", "4k", "2Gi": a whole number with an optional suffix.
 Result<int64_t> parse_integer(std::string_view text);
+/// A number as JSON spells it, or "inf".
+Result<double> parse_number(std::string_view text);
 
 }  // namespace quern

@@ -1,5 +1,6 @@
 #include "base/flags.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
 namespace quern {
@@ -12,15 +13,23 @@ struct Parsed {
   std::string model;
   std::vector<std::string> keys;
   int64_t bytes = 0;
+  double part = 0.5;
+  double rate = 0.5;
+  std::vector<int> sizes;
+  std::string length;
 };
 
 Parsed parse(std::vector<std::string> words) {
   Parsed parsed;
   Flags flags("quern x", "quern x --count 1");
-  flags.add("--max-count", "N", "how many", &parsed.count);
+  flags.add("--max-count", "N", "how many", &parsed.count, between(1, 1'000'000));
+  flags.add("--part", "P", "a part", &parsed.part, Bounds{0, 1, true});
+  flags.add("--rate", "R", "a rate", &parsed.rate, above(0));
+  flags.add("--length", "N|auto", "a length", &parsed.length, between(1, 99), "auto");
+  flags.add("--sizes", "A,B,...", "some numbers", &parsed.sizes, between(1, 9));
   flags.add("--turned-on", "switch", &parsed.on);
   flags.add("--api-key", "KEY", "keys", &parsed.keys);
-  flags.add("--bytes", "N", "bytes", &parsed.bytes);
+  flags.add("--bytes", "N", "bytes", &parsed.bytes, between(0, 0x1p50));
   flags.alias("-n", "--max-count");
   flags.positional("MODEL", &parsed.model);
   std::vector<char*> arguments;
@@ -48,7 +57,7 @@ TEST(Flags, ALaterCallTakesThePlaceOfAnEarlierOne) {
   std::vector<std::string> keys;
   std::vector<std::string> models;
   Flags flags("quern x", "quern x");
-  flags.add("--count", "N", "how many", &count);
+  flags.add("--count", "N", "how many", &count, between(0, 9));
   flags.add("--key", "KEY", "keys", &keys);
   flags.positional("MODEL", &models);
   const auto parse_words = [&](std::vector<std::string> words) {
@@ -68,14 +77,36 @@ TEST(Flags, ALaterCallTakesThePlaceOfAnEarlierOne) {
   EXPECT_EQ(models, (std::vector<std::string>{"o"}));
 }
 
+TEST(Flags, TakesNumbersUpToTheirBounds) {
+  EXPECT_EQ(parse({"--max-count", "1m"}).count, 1'000'000);
+  EXPECT_EQ(parse({"--part", "1"}).part, 1.0);
+  EXPECT_TRUE(std::isinf(parse({"--rate", "inf"}).rate));
+  EXPECT_EQ(parse({"--sizes", "9,1"}).sizes, (std::vector<int>{9, 1}));
+  EXPECT_EQ(parse({"--length", "auto"}).length, "auto");
+  EXPECT_EQ(parse({"--length", "9"}).length, "9");
+  const Parsed none = parse({"--sizes", "3", "--sizes", ""});
+  EXPECT_TRUE(none.status.ok() && none.sizes.empty());
+}
+
 TEST(Flags, NamesTheNearestFlag) {
   EXPECT_EQ(parse({"--max-cuont", "1"}).status.error().message, "unknown flag --max-cuont; did you mean --max-count?");
   EXPECT_EQ(parse({"--zebra"}).status.error().message, "unknown flag --zebra; see --help");
 }
 
 TEST(Flags, RefusesBadValues) {
-  EXPECT_EQ(parse({"--max-count", "many"}).status.error().message, "--max-count: 'many' is not a whole number");
-  EXPECT_EQ(parse({"--max-count", "9g"}).status.error().message, "--max-count: 9g is out of range");
+  for (const std::string text : {"many", "0", "-5", "1000001", "9g", "1e2", "99999999999999999999"}) {
+    EXPECT_EQ(parse({"--max-count", text}).status.error().message,
+              "--max-count " + text + ": say a whole number from 1 to 1000000");
+  }
+  EXPECT_EQ(parse({"--max-count="}).status.error().message,
+            "--max-count an empty value: say a whole number from 1 to 1000000");
+  for (const std::string text : {"nan", "0", "-0.1", "1.1", "inf", "1e99", "0.5x"}) {
+    EXPECT_EQ(parse({"--part", text}).status.error().message, "--part " + text + ": say a number above 0 and up to 1");
+  }
+  EXPECT_EQ(parse({"--rate", "nan"}).status.error().message, "--rate nan: say a number above 0, or inf");
+  EXPECT_EQ(parse({"--length", "0"}).status.error().message, "--length 0: say a whole number from 1 to 99, or auto");
+  EXPECT_EQ(parse({"--sizes", "1,10"}).status.error().message,
+            "--sizes 1,10: say whole numbers with commas between them, each from 1 to 9");
   EXPECT_EQ(parse({"--max-count"}).status.error().message, "--max-count needs a value: --max-count N");
   EXPECT_EQ(parse({"a", "b"}).status.error().message, "unexpected argument 'b'");
 }

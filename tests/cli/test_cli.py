@@ -55,10 +55,10 @@ def test_verbose_prints_speeds():
     (["run", "--temprature", "1", "x"], "unknown flag --temprature; did you mean --temperature?"),
     (["serv"], "unknown command 'serv'; did you mean serve?"),
     (["run", "/nowhere/model.gguf", "x"], "/nowhere/model.gguf: No such file or directory"),
-    (["run", "--max-model-len", "many", "x"], "--max-model-len takes a number of tokens, or auto"),
+    (["run", "--max-model-len", "many", "x"], "--max-model-len many: say a whole number from 1 to 2147483647, or auto"),
     (["run", "--kv-cache-memory-bytes", "1k", "x"], "no room for a KV cache"),
     (["run", "--max-model-len", "1g", "x"], "more than the 8192 positions of the model"),
-    (["serve", "--max-num-seqs", "0"], "--max-num-seqs must be between 1 and 4096, got 0"),
+    (["serve", "--max-num-seqs", "0"], "--max-num-seqs 0: say a whole number from 1 to 4096"),
     (["serve", "--device", "tpu"], "--device tpu"),
     (["describe", "/"], "config.json"),
     (["serve", "nope"], "there is no file, folder or model 'nope' here; quern list shows the models"),
@@ -66,6 +66,40 @@ def test_verbose_prints_speeds():
 ])
 def test_wrong_words_get_one_sentence(words, message):
     assert message in one_sentence(quern(*words))
+
+
+NUMBERS = {"N", "P", "K", "T", "R", "B", "SECONDS", "BYTES", "N|auto", "A,B,..."}  # what stands behind numeric flags in help
+WITHOUT_END = {"--request-rate", "--burstiness"}
+
+
+@pytest.mark.parametrize("command", ["run", "serve", "bench", "bench --url http://127.0.0.1:1", "embed", "perplexity", "pull",
+                                     "doctor", "replay"])
+def test_numbers_that_mean_nothing_get_one_sentence_with_the_bounds(command):
+    words = command.split()
+    numeric = [(name, value) for name, value in re.findall(r"^  (--[\w-]+) (\S+)", quern(*words, "--help").stdout, re.M)
+               if value in NUMBERS]
+    assert numeric
+    for name, value in numeric:
+        for text in ("-5", "1e99", "nan", "abc", ""):
+            if text == "1e99" and name in WITHOUT_END or text == "" and value == "A,B,...":
+                continue
+            said = one_sentence(quern(*words, f"{name}={text}"))
+            assert said.startswith(f"quern: {name} {text or 'an empty value'}: say "), said
+
+
+@pytest.mark.parametrize("words", [
+    "run --max-tokens 0 x", "run --temperature 2.5 x", "run --top-p 0 x", "run --kv-cache-memory-bytes 0 x",
+    "run --gpu-memory-utilization 1.01 x", "bench --repeats 0", "bench --prompt-lengths 8,0", "bench --batch-sizes 8,x",
+    "bench --context 0", "bench --output-tokens 1", "bench --workloads 8x8x0", "bench --limits 1,nan", "bench --sweep 0",
+    "bench --url http://127.0.0.1:1 --num-prompts 0", "bench --url http://127.0.0.1:1 --random-range-ratio 1",
+    "bench --url http://127.0.0.1:1 --metric-percentiles 101", "bench --url http://127.0.0.1:1 --goodput ttft:-1",
+    "embed m x --dimensions 0", "perplexity m f --context 3", "serve --port 65536", "serve --watchdog-timeout 0",
+    "serve --keep-alive abc", "pull a/b --max-workers 65",
+])
+def test_numbers_out_of_bounds_are_refused_by_name(words):
+    words = words.split()
+    name = next(word for word in reversed(words) if word.startswith("--"))
+    assert one_sentence(quern(*words)).startswith(f"quern: {name}")
 
 
 def test_a_folder_without_config_is_refused(tmp_path):

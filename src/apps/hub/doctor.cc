@@ -173,7 +173,7 @@ int doctor_command(std::span<char* const> arguments) {
   int port = 8000;
   bool json = false;
   Flags flags("quern doctor [flags]", "quern doctor --json");
-  flags.add("--port", "N", "the port that a server would take", &port);
+  flags.add("--port", "N", "the port that a server would take", &port, between(1, 65535));
   flags.add("--json", "print JSON", &json);
   const Status parsed = flags.parse(arguments);
   if (!parsed.ok()) return fail(parsed.error().message);
@@ -181,7 +181,6 @@ int doctor_command(std::span<char* const> arguments) {
     fmt::print("{}", flags.help());
     return 0;
   }
-  if (port < 1 || port > 65535) return fail("--port must be between 1 and 65535");
   const HubOptions hub = hub_options_from_environment();
   print({check_cpu(), check_memory(), check_gpu(), check_cache(hub), check_disk(hub), check_hub(hub), check_port(port),
          check_files()},

@@ -61,9 +61,11 @@ int pull_command(std::span<char* const> arguments) {
   flags.add("--revision", "NAME", "a branch, a tag or a commit", &options.revision);
   flags.add("--token", "TOKEN", "for private and gated models (or $HF_TOKEN)", &options.hub.token);
   flags.add("--cache-dir", "FOLDER", "where models are kept (or $HF_HUB_CACHE, $HF_HOME/hub)", &options.hub.cache);
-  flags.add("--max-workers", "N", "connections at once", &options.hub.connections);
-  flags.add("--range-size", "BYTES", "larger files come in such pieces", &options.hub.range_bytes);
-  flags.add("--retries", "N", "how often a request that brings nothing is made again", &options.hub.retries);
+  flags.add("--max-workers", "N", "connections at once", &options.hub.connections, between(1, 64));
+  flags.add("--range-size", "BYTES", "larger files come in such pieces", &options.hub.range_bytes,
+            between(4096, 0x1p50));
+  flags.add("--retries", "N", "how often a request that brings nothing is made again", &options.hub.retries,
+            between(0, 1000));
   flags.alias("--download-dir", "--cache-dir");
   flags.add("--quiet", "print errors only", &options.quiet);
   flags.add("--json", "print the result as JSON", &options.json);
@@ -74,9 +76,6 @@ int pull_command(std::span<char* const> arguments) {
     return 0;
   }
   if (options.model.empty()) return fail("name a model, such as Qwen/Qwen3-0.6B-GGUF:Q8_0");
-  if (options.hub.connections < 1 || options.hub.connections > 64)
-    return fail("--max-workers must be between 1 and 64");
-  if (options.hub.range_bytes < 4096) return fail("--range-size must be 4096 at least");
   return pull(options);
 }
 

@@ -132,17 +132,6 @@ Result<std::vector<LoadPrompt>> sharegpt_prompts(const PromptOptions& options) {
   return prompts;
 }
 
-Status check_random(const PromptOptions& options) {
-  if (options.input_tokens < 1) return Error{"--random-input-len must be at least 1"};
-  if (options.output_tokens == 0) return Error{"--output-len must be at least 1"};
-  if (options.prefix_tokens < 0) return Error{"--random-prefix-len must not be negative"};
-  if (options.vocabulary < 1) return Error{"--random-vocab-size must be at least 1"};
-  if (!(options.range_ratio >= 0.0 && options.range_ratio < 1.0)) {
-    return Error{fmt::format("--random-range-ratio must be in [0, 1), not {}", options.range_ratio)};
-  }
-  return {};
-}
-
 /// The rate when request `index` of `count` is due.
 double rate_at(const ArrivalOptions& options, int index, int count) {
   if (options.ramp.empty()) return options.rate;
@@ -156,7 +145,6 @@ double rate_at(const ArrivalOptions& options, int index, int count) {
 Result<std::vector<LoadPrompt>> make_prompts(const PromptOptions& options, int count, uint64_t seed) {
   std::vector<LoadPrompt> prompts;
   if (options.dataset == "random") {
-    TRY(check_random(options));
     RandomPrompts source(options, seed);
     for (int i = 0; i < count; ++i) prompts.push_back(source.next());
     return prompts;

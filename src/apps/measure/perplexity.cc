@@ -332,10 +332,10 @@ int perplexity_command(std::span<char* const> arguments) {
               "quern perplexity model.gguf text.txt --context 512");
   flags.positional("MODEL", &options.instance.model);
   flags.positional("FILE", &options.file);
-  flags.add("--context", "N", "tokens of a window (512)", &options.sizes.context);
+  flags.add("--context", "N", "tokens of a window (512)", &options.sizes.context, between(4, INT32_MAX));
   flags.add("--stride", "N", "score what each next N tokens add; 0: the second halves of windows (0)",
-            &options.sizes.stride);
-  flags.add("--windows", "N", "only the first N windows; 0: all", &options.windows);
+            &options.sizes.stride, between(0, INT32_MAX));
+  flags.add("--windows", "N", "only the first N windows; 0: all", &options.windows, between(0, INT32_MAX));
   flags.add("--save-base", "RUN", "save the distributions: two bytes a scored token and word of the vocabulary",
             &options.save_base);
   flags.add("--base", "RUN", "compare with a saved run, over its text", &options.base);

@@ -18,6 +18,8 @@
 namespace quern {
 namespace {
 
+constexpr double longest_s = 1e9;  // of a time in seconds
+
 /// Flags whose text is looked at when all are known.
 struct RawFlags {
   std::vector<std::string> models;
@@ -38,7 +40,7 @@ void add_model_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
   flags.positional("MODEL", &raw.models);
   flags.add("--models-dir", "DIR", "serve every .gguf file and model folder in it", &raw.models_dir);
   flags.add("--models-memory-bytes", "N", "of several models together (default: nine parts in ten of what is free)",
-            &o.models.memory_bytes);
+            &o.models.memory_bytes, between(1, 0x1p50));
   flags.add("--keep-alive", "DURATION", "unload a model after so long without a request (default: when others need it)",
             &raw.keep_alive);
   flags.add("--pin", "NAME", "load this one at start and never unload it; may be repeated", &o.models.pinned);
@@ -56,7 +58,7 @@ void add_model_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
 void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
   ServerOptions& server = o.server();
   flags.add("--host", "ADDRESS", "where to listen (default 127.0.0.1; 0.0.0.0 is everywhere)", &server.http.host);
-  flags.add("--port", "N", "0 takes any free one", &server.http.port);
+  flags.add("--port", "N", "0 takes any free one", &server.http.port, between(0, 65535));
   flags.add("--api-key", "KEY", "clients must send it; may be repeated (or $QUERN_API_KEY)", &raw.api_keys);
   flags.add("--api-keys-file", "FILE", "keys with names and limits, read again on SIGHUP: docs/operations.md",
             &o.api_keys_file);
@@ -79,11 +81,14 @@ void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
   flags.add("--enable-sleep-mode", "/sleep, /wake_up and /is_sleeping", &server.sleep_mode);
   flags.add("--allowed-hosts", "NAME", "further names of a server on the loopback interface; may be repeated",
             &server.allowed_hosts);
-  flags.add("--max-logprobs", "N", "most top_logprobs of a request", &server.max_logprobs);
-  flags.add("--watchdog-timeout", "SECONDS", "/health fails when work stands still so long",
-            &server.watchdog_timeout_s);
-  flags.add("--request-timeout", "SECONDS", "longest time of a request (default: none)", &server.request_timeout_s);
-  flags.add("--shutdown-timeout", "SECONDS", "how long running answers may take after SIGTERM", &o.shutdown_timeout_s);
+  flags.add("--max-logprobs", "N", "most top_logprobs of a request", &server.max_logprobs,
+            between(0, max_top_logprobs));
+  flags.add("--watchdog-timeout", "SECONDS", "/health fails when work stands still so long", &server.watchdog_timeout_s,
+            Bounds{0, longest_s, true});
+  flags.add("--request-timeout", "SECONDS", "longest time of a request; 0: any (default)", &server.request_timeout_s,
+            between(0, longest_s));
+  flags.add("--shutdown-timeout", "SECONDS", "how long running answers may take after SIGTERM", &o.shutdown_timeout_s,
+            between(0, longest_s));
   flags.add("--log-level", "LEVEL", "debug, info, warning or error", &raw.log_level);
   flags.add("--log-format", "text|json", "lines for people, or a JSON object each", &raw.log_format);
   flags.add("--config", "FILE", "TOML with the names of these flags; the command line wins", &raw.config);
@@ -133,7 +138,6 @@ Status apply_models(ServeOptions& options, const RawFlags& raw) {
   const auto keep_alive = parse_duration(raw.keep_alive);
   if (!keep_alive.ok()) return Error{fmt::format("--keep-alive: {}", keep_alive.error().message)};
   options.keeper.keep_alive_s = *keep_alive;
-  if (options.models.memory_bytes < 0) return Error{"--models-memory-bytes must not be negative"};
   for (const std::string& model : raw.models) options.paths.push_back(named_path(model));
   if (!options.models.instance.model.empty()) options.paths.push_back(named_path(options.models.instance.model));
   if (!raw.models_dir.empty()) {
@@ -163,13 +167,10 @@ Status read_list(const char* flag, const std::vector<std::string>& given, std::v
 
 Status apply_server(ServeOptions& options, const RawFlags& raw) {
   ServerOptions& server = options.server();
-  if (server.http.port < 0 || server.http.port > 65535) return Error{"--port must be between 0 and 65535"};
   if (server.allow_model_management) server.library = std::make_shared<HubLibrary>();
   const TlsFiles& tls = server.http.tls;
   if (tls.certificates.empty() && !(tls.key + tls.client_authorities).empty())
     return Error{"--ssl-keyfile and --ssl-ca-certs need --ssl-certfile"};
-  if (server.max_logprobs < 0 || server.max_logprobs > max_top_logprobs)
-    return Error{fmt::format("--max-logprobs must be between 0 and {}", max_top_logprobs)};
   const char* key = std::getenv("QUERN_API_KEY");
   if (key != nullptr && *key != 0) options.command_line_keys.push_back({"", key_digest(key), {}});
   for (const std::string& text : raw.api_keys) options.command_line_keys.push_back({"", key_digest(text), {}});
