@@ -1,10 +1,30 @@
 #include "server/call.h"
 
+#include <algorithm>
+#include <fmt/format.h>
+
 #include "base/clock.h"
 #include "base/event.h"
 #include "server/wire.h"
 
 namespace quern {
+namespace {
+
+constexpr size_t kMaxNamedFields = 16;
+
+/// Names as a header value: what is no plain character is dropped.
+std::string header_list(const std::vector<std::string>& names) {
+  std::string out;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNamedFields); ++i) {
+    if (i > 0) out += ", ";
+    for (const char c : names[i].substr(0, 64)) {
+      if (c > ' ' && c < 127 && c != ',') out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
 
 Call::Call(HttpRequest http_request, std::shared_ptr<Responder> to, std::string name, HttpHeaders common,
            RouteMetrics& metrics)
@@ -31,6 +51,13 @@ bool Call::admit() {
   if (refused) return send(*refused), false;
   use = std::make_unique<KeyUse>(principal.budget);
   return true;
+}
+
+void Call::name_unknown_fields(const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  const std::string list = header_list(names);
+  log_request(LogLevel::warning, id, fmt::format("unknown fields are ignored: {}", list));
+  add_header("X-Unknown-Fields", list);
 }
 
 void Call::send(HttpResponse response) {

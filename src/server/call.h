@@ -48,6 +48,9 @@ class Call {
   /// Goes out with the answer too.
   void add_header(std::string name, std::string value) { common_.emplace_back(std::move(name), std::move(value)); }
 
+  /// Says so in the answer and in the log.
+  void name_unknown_fields(const std::vector<std::string>& names);
+
   void send(HttpResponse response);
   void send(const ApiError& error);
   void send_json(std::string body) { send({200, {{"Content-Type", "application/json"}}, std::move(body)}); }

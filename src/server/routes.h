@@ -37,7 +37,13 @@ enum class Endpoint : uint8_t {
   ollama_embed,
   ollama_embeddings,
   ollama_version,
-  ollama_models,  // tags, ps, show, pull ...: what is about models and not about text
+  ollama_tags,
+  ollama_running,
+  ollama_show,
+  ollama_pull,
+  ollama_copy,
+  ollama_delete,
+  ollama_absent,  // push, create, blobs
   llama_completion,
   infill,
   llama_embedding,

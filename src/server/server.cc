@@ -38,23 +38,10 @@
 namespace quern {
 namespace {
 
-constexpr size_t kMaxNamedFields = 16;
 constexpr size_t kSmallBody = 4096;
 constexpr size_t kStoredBytes = size_t{128} << 20;  // of answers that clients may come back to
 constexpr size_t kStoredResponses = 10'000;
 constexpr std::chrono::milliseconds kFlushTime{2'000};
-
-/// Names as a header value: what is no plain character is dropped.
-std::string header_list(const std::vector<std::string>& names) {
-  std::string out;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNamedFields); ++i) {
-    if (i > 0) out += ", ";
-    for (const char c : names[i].substr(0, 64)) {
-      if (c > ' ' && c < 127 && c != ',') out += c;
-    }
-  }
-  return out;
-}
 
 std::vector<std::string> all_names(const std::vector<ModelCard>& cards) {
   std::vector<std::string> names;
@@ -201,11 +188,6 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::infill: return generate(call, route.endpoint);
       case Endpoint::stored_response:
         return answer(*call, stored_response(call->request, path, shelf_of(call->principal)));
-      case Endpoint::response_tokens:
-        return with_model(call, [this, call](const ModelRef& model) {
-          const ResponseShelf shelf = shelf_of(call->principal);
-          answer(*call, count_response_tokens(call->request.body, model->text, shelf));
-        });
       case Endpoint::embeddings:
       case Endpoint::score:
       case Endpoint::rerank:
@@ -213,6 +195,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::ollama_embeddings:
       case Endpoint::llama_embedding: return pool(call, route.endpoint);
       case Endpoint::count_tokens:
+      case Endpoint::response_tokens:
       case Endpoint::tokenize:
       case Endpoint::detokenize:
       case Endpoint::openapi:
@@ -222,7 +205,13 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::slots: return tell(call, route.endpoint);
       case Endpoint::lora_adapters: return call->send_json("[]");
       case Endpoint::ollama_version: return call->send_json(Json().set("version", ollama_version).dump());
-      case Endpoint::ollama_models: return ollama_models_->answer(call, path);
+      case Endpoint::ollama_tags:
+      case Endpoint::ollama_running:
+      case Endpoint::ollama_show:
+      case Endpoint::ollama_pull:
+      case Endpoint::ollama_copy:
+      case Endpoint::ollama_delete:
+      case Endpoint::ollama_absent: return ollama_models_->answer(call, route.endpoint, path);
       case Endpoint::sleep: return sleep(call);
       case Endpoint::wake_up: return keeper_.wake_up([call] { call->send(HttpResponse{}); });
       case Endpoint::is_sleeping: return call->send_json(Json().set("is_sleeping", keeper_.sleep_level() > 0).dump());
@@ -243,10 +232,12 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
 
   /// What a model's text side knows.
   void tell(const std::shared_ptr<Call>& call, Endpoint endpoint) {
-    with_model(call, [call, endpoint](const ModelRef& model) {
+    with_model(call, [this, call, endpoint](const ModelRef& model) {
       const std::string& body = call->request.body;
       switch (endpoint) {
         case Endpoint::count_tokens: return answer(*call, count_message_tokens(body, model->text));
+        case Endpoint::response_tokens:
+          return answer(*call, count_response_tokens(body, model->text, shelf_of(call->principal)));
         case Endpoint::tokenize: return answer(*call, tokenize(body, model->text));
         case Endpoint::detokenize: return answer(*call, detokenize(body, model->text));
         case Endpoint::openapi: return call->send_json(openapi_document(model->text));
@@ -422,7 +413,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   void open_session(const std::shared_ptr<Call>& call, const ModelRef& model, Generation generation) {
     const std::string& name = generation.request_id;
     if (call->request.header("x-request-id").empty() && !name.empty() && is_printable(name)) call->rename(name);
-    name_unknown_fields(*call, generation.unknown_fields);
+    call->name_unknown_fields(generation.unknown_fields);
     start_session<Session>(call, model, std::move(generation));
   }
 
@@ -432,16 +423,9 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       if (!parsed.ok()) return refuse(*call, *model, parsed.error());
       keep(*model, parsed.value().keep_alive_s);
       if (!parsed.value().answer.empty()) return call->send_json(std::move(parsed.value().answer));
-      name_unknown_fields(*call, parsed.value().unknown_fields);
+      call->name_unknown_fields(parsed.value().unknown_fields);
       start_session<PoolingSession>(call, model, std::move(parsed).value());
     });
-  }
-
-  static void name_unknown_fields(Call& call, const std::vector<std::string>& unknown) {
-    if (unknown.empty()) return;
-    const std::string names = header_list(unknown);
-    log_request(LogLevel::warning, call.id, fmt::format("unknown fields are ignored: {}", names));
-    call.add_header("X-Unknown-Fields", names);
   }
 
   /// `Kind` is Session or PoolingSession, `Asked` what it answers.

@@ -61,14 +61,44 @@ def run(strategy, check, cases):
         pass
 
 
+def told(document, path, method, kind):
+    """What the document says of an answer, as a judge of one."""
+    route = "/v1/models/{id}" if path.startswith("/v1/models/") else path
+    schema = document["paths"][route][method]["responses"]["200"]["content"][kind]["schema"]
+    return jsonschema.Draft202012Validator({**schema, "components": document["components"]})
+
+
 def hold(document, server, path, body=None):
     """A real answer, held to what the document says of it."""
     method = "get" if body is None else "post"
     status, _, text = server.call(method.upper(), path, body)
     assert status == 200, text
-    route = "/v1/models/{id}" if path.startswith("/v1/models/") else path
-    schema = document["paths"][route][method]["responses"]["200"]["content"]["application/json"]["schema"]
-    jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+    told(document, path, method, "application/json").validate(json.loads(text))
+    return json.loads(text)
+
+
+def hold_stream(document, server, path, body):
+    """The same for every event or line of a streamed answer; the data of all of them."""
+    status, headers, text = server.post(path, {**body, "stream": True})
+    assert status == 200, text
+    kind = headers["content-type"].split(";")[0]
+    if kind == "application/x-ndjson":
+        data = [json.loads(line) for line in text.splitlines()]
+    else:
+        said = [line for line in text.splitlines() if line.startswith("data: ")]
+        data = [json.loads(line.removeprefix("data: ")) for line in said if line != "data: [DONE]"]
+    judge = told(document, path, "post", kind)
+    for one in data:
+        judge.validate(one)
+        if one:  # that the judge would see what is missing
+            with pytest.raises(jsonschema.ValidationError):
+                judge.validate({**one, "no such member": 1})
+    assert data
+    return data
+
+
+def name_of(server):
+    return json.loads(server.get("/v1/models")[2])["data"][0]["id"]
 
 
 LOGPROBS = {"logprobs": True, "top_logprobs": 2, "prompt_logprobs": 1, "return_token_ids": True}
@@ -85,13 +115,81 @@ def test_d39_answers_are_what_the_document_says(server, document):
 
 
 def test_d39_calls_and_reasoning_are_what_the_document_says(hermes, document):  # noqa: F811
+    name = name_of(hermes)
+    named = [{"name": tool["function"]["name"], "input_schema": tool["function"].get("parameters", {"type": "object"})} for tool in TOOLS]
+    flat = [{"type": "function", **tool["function"]} for tool in TOOLS]
     for ask in ("C", "K", "\n"):
-        hold(document, hermes, "/v1/chat/completions", chat_body(ask, tools=TOOLS))
+        body = chat_body(ask, tools=TOOLS)
+        hold(document, hermes, "/v1/chat/completions", body)
+        hold_stream(document, hermes, "/v1/chat/completions", body)
+        for path, tools in (("/v1/messages", {"tools": named, "max_tokens": 200}), ("/api/chat", {"tools": TOOLS})):
+            more = {**body, "model": name, **tools}
+            hold(document, hermes, path, {**more, "stream": False})
+            hold_stream(document, hermes, path, more)
+        answer = {"model": name, "input": "hi", "tools": flat, "temperature": 0, "chat_template_kwargs": {"ask": ask}}
+        hold(document, hermes, "/v1/responses", answer)
+        hold_stream(document, hermes, "/v1/responses", answer)
+
+
+def test_d39_streams_are_what_the_document_says(server, document):
+    usage = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    logprobs = {"logprobs": True, "top_logprobs": 2, "return_token_ids": True}
+    for fields in ({}, usage, logprobs, {"stop": "from"}, {"max_tokens": 1}, {"n": 2, "stream_options": {"include_usage": True}}):
+        hold_stream(document, server, "/v1/chat/completions", chat_body(**fields))
+    for fields in ({}, usage, {**logprobs, "logprobs": 2, "top_logprobs": None}, {"echo": True, "logprobs": 1}, {"stop": "of"},
+                   {"stop_token_ids": [30]}, {"prompt": ["A", "S"], "n": 2, "temperature": 1}):
+        hold_stream(document, server, "/v1/completions", {"prompt": "A", "temperature": 0, **fields})
+    hi = {"model": "alias", "messages": [{"role": "user", "content": "hi"}]}
+    for fields in ({}, {"stop_sequences": ["from"]}, {"max_tokens": 1}):
+        hold(document, server, "/v1/messages", {"max_tokens": 100, **hi, **fields})
+        hold_stream(document, server, "/v1/messages", {"max_tokens": 100, **hi, **fields})
+    hold(document, server, "/v1/messages/count_tokens", hi)
+
+
+def test_d39_responses_are_what_the_document_says(server, document):
+    for fields in ({}, {"include": ["message.output_text.logprobs"], "top_logprobs": 2}, {"max_output_tokens": 1}, {"metadata": {"a": "b"}},
+                   {"instructions": "Be brief.", "reasoning": {"effort": "low"}, "text": {"format": {"type": "json_object"}}, "max_output_tokens": 8}):
+        body = {"model": "alias", "input": "hi", "temperature": 0, **fields}
+        hold(document, server, "/v1/responses", body)
+        names = [event["type"] for event in hold_stream(document, server, "/v1/responses", body)]
+        assert names[0] == "response.created" and names[-1] in ("response.completed", "response.incomplete")
+    hold(document, server, "/v1/responses/input_tokens", {"model": "alias", "input": "hi"})
+
+
+def test_d39_ollamas_answers_are_what_the_document_says(server, document):
+    hi = {"messages": [{"role": "user", "content": "hi"}]}
+    scored = {"logprobs": True, "top_logprobs": 2}
+    for path, body in (("/api/chat", hi), ("/api/chat", {**hi, **scored}), ("/api/chat", {}), ("/api/generate", {"prompt": "A"}),
+                       ("/api/generate", {"prompt": "A", "raw": True, **scored}), ("/api/generate", {"keep_alive": -1})):
+        body = {"model": "alias", **body}
+        hold(document, server, path, {**body, "stream": False})
+        if "prompt" in body or "messages" in body:
+            hold_stream(document, server, path, body)
+    for path in "/api/tags", "/api/ps", "/api/version":
+        hold(document, server, path)
+    hold(document, server, "/api/show", {"model": "alias"})
+
+
+def test_p119_requests_about_models_are_told(server, document):
+    def fields(path, method):
+        return document["paths"][path][method]["requestBody"]["content"]["application/json"]["schema"]
+    assert {"model", "name", "verbose"} <= set(fields("/api/show", "post")["properties"])
+    assert fields("/api/copy", "post")["required"] == ["source", "destination"]
+    assert fields("/api/pull", "post")["properties"]["stream"]["type"] == ["boolean", "null"]
+    assert "model" in fields("/api/delete", "delete")["properties"]
+    status, headers, _ = server.post("/api/show", {"model": "alias", "verbos": True})
+    assert status == 200 and headers["x-unknown-fields"] == "verbos"
+    for body, message in (({"model": 5}, "'model': expected a string"), ({"model": "alias", "template": "x"}, "'template'"), ({}, "model is required")):
+        status, _, text = server.post("/api/show", body)
+        assert status == 400 and message in json.loads(text)["error"]
 
 
 def test_d39_vectors_and_scores_are_what_the_document_says(embedder, scorer, document):  # noqa: F811
     hold(document, embedder, "/v1/embeddings", {"input": ["a", "b"]})
     hold(document, embedder, "/v1/embeddings", {"input": "a", "encoding_format": "base64"})
+    name = name_of(embedder)
+    hold(document, embedder, "/api/embed", {"model": name, "input": ["a", "b"]})
+    hold(document, embedder, "/api/embeddings", {"model": name, "prompt": "a"})
     for server in embedder, scorer:
         hold(document, server, "/v1/score", {"text_1": "a", "text_2": ["b", "c"]})
         hold(document, server, "/v1/rerank", {"query": "a", "documents": ["b", "c"], "top_n": 1})

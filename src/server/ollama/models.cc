@@ -18,14 +18,6 @@ ApiError not_found(std::string_view name) {
   return {404, fmt::format("model '{}' not found", name.substr(0, 256)), "model_not_found", "model"};
 }
 
-/// The name in a body; "name" is how older clients call it.
-Checked<std::string> model_of(const Json& body) {
-  for (const std::string_view key : {"model", "name"}) {
-    if (const auto name = body.string(key); name && !name->empty()) return *name;
-  }
-  return ApiError{400, "model is required", "missing_required_parameter", "model"};
-}
-
 std::string status_line(std::string_view status) { return Json().set("status", std::string(status)).dump() + '\n'; }
 
 std::string progress_line(const PullProgress& progress) {
@@ -41,7 +33,8 @@ void send_nothing(Call& call) { call.send(HttpResponse{200, {}, ""}); }
 }  // namespace
 
 OllamaModels::OllamaModels(const ServerOptions& options, Served served)
-    : library_(options.library),
+    : options_(options),
+      library_(options.library),
       may_change_(options.allow_model_management),
       served_(std::move(served)),
       started_us_(unix_time_us()),
@@ -50,26 +43,26 @@ OllamaModels::OllamaModels(const ServerOptions& options, Served served)
 
 OllamaModels::~OllamaModels() { stopping_ = true; }
 
-void OllamaModels::answer(const std::shared_ptr<Call>& call, std::string_view path) {
-  path.remove_prefix(std::string_view("/api/").size());
-  if (path == "tags") return run(quick_, call, [](const OllamaModels& self, Call& one) { self.tags(one); });
-  if (path == "ps") return running(*call);
-  if (path == "show") return run(quick_, call, [](const OllamaModels& self, Call& one) { self.show(one); });
-  if (path.starts_with("blobs/")) {
+void OllamaModels::answer(const std::shared_ptr<Call>& call, Endpoint endpoint, std::string_view path) {
+  const bool changes =
+      endpoint == Endpoint::ollama_pull || endpoint == Endpoint::ollama_copy || endpoint == Endpoint::ollama_delete;
+  if (changes && !may_change(*call)) return;
+  switch (endpoint) {
+    case Endpoint::ollama_tags: return run(call, [](const OllamaModels& self, Call& one) { self.tags(one); });
+    case Endpoint::ollama_running: return running(*call);
+    case Endpoint::ollama_show: return run(call, read_ollama_show, &OllamaModels::show);
+    case Endpoint::ollama_pull: return pull(call);
+    case Endpoint::ollama_copy: return run(call, read_ollama_copy, &OllamaModels::copy);
+    case Endpoint::ollama_delete: return run(call, read_ollama_delete, &OllamaModels::remove);
+    default: break;
+  }
+  if (path.starts_with("/api/blobs/"))
     return call->send(plain_error(404, "this server keeps no blobs: its models are files on its own disk"));
-  }
-  if (path == "push" || path == "create") {
-    return call->send(
-        ApiError{400,
-                 fmt::format("/api/{} is not supported: put the files where the server can read them, and "
-                             "start it with `quern serve PATH`",
-                             path),
-                 "unsupported_value"});
-  }
-  if (!may_change(*call)) return;
-  if (path == "pull") return pull(call);
-  if (path == "copy") return run(quick_, call, [](const OllamaModels& self, Call& one) { self.copy(one); });
-  run(quick_, call, [](const OllamaModels& self, Call& one) { self.remove(one); });
+  call->send(ApiError{400,
+                      fmt::format("{} is not supported: put the files where the server can read them, and start it "
+                                  "with `quern serve PATH`",
+                                  path),
+                      "unsupported_value"});
 }
 
 bool OllamaModels::may_change(Call& call) const {
@@ -82,9 +75,26 @@ bool OllamaModels::may_change(Call& call) const {
   return may_change_ && library_ != nullptr;
 }
 
-void OllamaModels::run(TextPool& pool, const std::shared_ptr<Call>& call, Task task) {
-  if (pool.try_run([this, call, task = std::move(task)] { task(*this, *call); })) return;
+void OllamaModels::run(const std::shared_ptr<Call>& call, Task task) {
+  if (quick_.try_run([this, call, task = std::move(task)] { task(*this, *call); })) return;
   call->send(plain_error(429, "Too many requests are waiting; try again later."));
+}
+
+void OllamaModels::run(const std::shared_ptr<Call>& call, Reader reader, Asked asked) {
+  auto request = read(*call, reader);
+  if (!request.ok()) return call->send(request.error());
+  run(call, [request = std::move(request).value(), asked](const OllamaModels& self, Call& one) {
+    (self.*asked)(one, request);
+  });
+}
+
+Checked<OllamaModelRequest> OllamaModels::read(Call& call, Reader reader) const {
+  ASSIGN_OR_RETURN(const Json body, parse_body(call.request.body));
+  Fields fields(body);
+  Request request = reader(fields, options_);
+  if (fields.failed()) return *fields.error();
+  call.name_unknown_fields(request.unknown_fields);
+  return request;
 }
 
 void OllamaModels::tags(Call& call) const {
@@ -116,67 +126,49 @@ void OllamaModels::running(Call& call) const {
   call.send_json(Json().set("models", std::move(models)).dump());
 }
 
-void OllamaModels::show(Call& call) const {
-  auto body = parse_body(call.request.body);
-  if (!body.ok()) return call.send(body.error());
-  auto name = model_of(body.value());
-  if (!name.ok()) return call.send(name.error());
+void OllamaModels::show(Call& call, const Request& request) const {
   for (const ServedCard& card : served_()) {
-    if (find_served(name.value(), card.names) != nullptr)
-      return call.send_json(show_json(name.value(), card.details, card.parameters, started_us_).dump());
+    if (find_served(request.model, card.names) != nullptr)
+      return call.send_json(show_json(request.model, card.details, card.parameters, started_us_).dump());
   }
-  if (library_ == nullptr) return call.send(not_found(name.value()));
-  auto stored = library_->show(name.value());
-  if (!stored.ok()) return call.send(not_found(name.value()));
-  call.send_json(show_json(name.value(), *stored, "", started_us_).dump());
+  if (library_ == nullptr) return call.send(not_found(request.model));
+  auto stored = library_->show(request.model);
+  if (!stored.ok()) return call.send(not_found(request.model));
+  call.send_json(show_json(request.model, *stored, "", started_us_).dump());
 }
 
-void OllamaModels::copy(Call& call) const {
-  auto body = parse_body(call.request.body);
-  if (!body.ok()) return call.send(body.error());
-  const std::string source = body.value().string("source").value_or("");
-  const std::string destination = body.value().string("destination").value_or("");
-  if (source.empty() || destination.empty())
-    return call.send(ApiError{400, "source and destination are required", "missing_required_parameter"});
-  if (!library_->find(source).ok()) return call.send(not_found(source));
-  const Status copied = library_->copy(source, destination);
+void OllamaModels::copy(Call& call, const Request& request) const {
+  if (!library_->find(request.model).ok()) return call.send(not_found(request.model));
+  const Status copied = library_->copy(request.model, request.destination);
   copied.ok() ? send_nothing(call) : call.send(ApiError{400, copied.error().message, "invalid_value"});
 }
 
-void OllamaModels::remove(Call& call) const {
-  auto body = parse_body(call.request.body);
-  if (!body.ok()) return call.send(body.error());
-  auto name = model_of(body.value());
-  if (!name.ok()) return call.send(name.error());
-  if (!library_->find(name.value()).ok()) return call.send(not_found(name.value()));
-  const Status removed = library_->remove(name.value());
+void OllamaModels::remove(Call& call, const Request& request) const {
+  if (!library_->find(request.model).ok()) return call.send(not_found(request.model));
+  const Status removed = library_->remove(request.model);
   removed.ok() ? send_nothing(call) : call.send(ApiError{400, removed.error().message, "invalid_value"});
 }
 
 void OllamaModels::pull(const std::shared_ptr<Call>& call) {
-  auto body = parse_body(call->request.body);
-  if (!body.ok()) return call->send(body.error());
-  auto name = model_of(body.value());
-  if (!name.ok()) return call->send(name.error());
-  const bool stream = body.value().boolean("stream").value_or(true);
-  const bool runs =
-      pulls_.try_run([this, call, name = std::move(name).value(), stream] { run_pull(call, name, stream); });
+  auto request = read(*call, read_ollama_pull);
+  if (!request.ok()) return call->send(request.error());
+  const bool runs = pulls_.try_run([this, call, request = std::move(request).value()] { run_pull(call, request); });
   if (!runs) call->send(plain_error(429, "Too many pulls are waiting; try again later."));
 }
 
 /// A client that goes away ends its pull; what has come stays for the next one.
-void OllamaModels::run_pull(const std::shared_ptr<Call>& call, const std::string& name, bool stream) {
+void OllamaModels::run_pull(const std::shared_ptr<Call>& call, const Request& request) {
   const auto gone = std::make_shared<std::atomic<bool>>(false);
   call->responder->on_disconnect([gone] { *gone = true; });
-  if (stream) {
+  if (request.stream) {
     call->begin_events();
     call->responder->write(status_line("pulling manifest"));
   }
-  const auto pulled = library_->pull(name, [&](const PullProgress& progress) {
-    if (stream) call->responder->write(progress_line(progress));
+  const auto pulled = library_->pull(request.model, [&](const PullProgress& progress) {
+    if (request.stream) call->responder->write(progress_line(progress));
     return !*gone && !stopping_;
   });
-  if (!stream) {
+  if (!request.stream) {
     return pulled.ok() ? call->send_json(Json().set("status", "success").dump())
                        : call->send(ApiError{400, pulled.error().message, "invalid_value", "model"});
   }

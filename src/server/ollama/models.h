@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "server/call.h"
+#include "server/ollama/model_requests.h"
 #include "server/openai/generation.h"
 #include "server/options.h"
+#include "server/routes.h"
 #include "server/text_pool.h"
 
 namespace quern {
@@ -42,22 +44,29 @@ class OllamaModels {
   OllamaModels(const OllamaModels&) = delete;
   OllamaModels& operator=(const OllamaModels&) = delete;
 
-  /// Answers a request to `path`: tags, ps, show, pull, push, create, blobs, copy or delete.
-  void answer(const std::shared_ptr<Call>& call, std::string_view path);
+  /// Answers a request to one of the endpoints about models.
+  void answer(const std::shared_ptr<Call>& call, Endpoint endpoint, std::string_view path);
 
  private:
+  using Request = OllamaModelRequest;
   using Task = std::function<void(const OllamaModels&, Call&)>;
+  using Reader = Request (*)(Fields& fields, const ServerOptions& options);
+  using Asked = void (OllamaModels::*)(Call& call, const Request& request) const;
 
   void tags(Call& call) const;
   void running(Call& call) const;
-  void show(Call& call) const;
+  void show(Call& call, const Request& request) const;
   void pull(const std::shared_ptr<Call>& call);
-  void copy(Call& call) const;
-  void remove(Call& call) const;
+  void copy(Call& call, const Request& request) const;
+  void remove(Call& call, const Request& request) const;
   bool may_change(Call& call) const;
-  void run(TextPool& pool, const std::shared_ptr<Call>& call, Task task);
-  void run_pull(const std::shared_ptr<Call>& call, const std::string& name, bool stream);
+  void run(const std::shared_ptr<Call>& call, Task task);
+  /// Reads the body and does what it asks for.
+  void run(const std::shared_ptr<Call>& call, Reader reader, Asked asked);
+  Checked<Request> read(Call& call, Reader reader) const;
+  void run_pull(const std::shared_ptr<Call>& call, const Request& request);
 
+  const ServerOptions& options_;
   const std::shared_ptr<ModelLibrary> library_;
   const bool may_change_;
   const Served served_;

@@ -67,12 +67,14 @@ std::string_view plain_type(Endpoint endpoint) {
 }
 
 Json answers_of(const Route& route, const Operation* operation) {
-  const Json any(Json::Object{});
   Json whole(Json::Object{});
   if (Json schema = answer_schema(route.endpoint); !schema.is_null()) whole.set("schema", std::move(schema));
   Json content = Json().set(plain_type(route.endpoint), std::move(whole));
-  if (operation != nullptr && operation->streams)
-    content.set(route.protocol == Protocol::ollama ? "application/x-ndjson" : "text/event-stream", any);
+  if (operation != nullptr && operation->streams) {
+    Json one(Json::Object{});
+    if (Json schema = stream_schema(route.endpoint); !schema.is_null()) one.set("schema", std::move(schema));
+    content.set(route.protocol == Protocol::ollama ? "application/x-ndjson" : "text/event-stream", std::move(one));
+  }
   Json error = Json().set("description", "What is wrong with the request, or with the server");
   if (route.protocol == Protocol::openai) {
     const Json schema = Json().set("$ref", "#/components/schemas/Error");
@@ -103,18 +105,10 @@ Json operation_object(const Route& route, std::string_view method, const TextMod
 }
 
 Json components() {
-  const Json text = Json().set("type", "string");
-  const Json text_or_null = Json().set("type", Json::Array{Json("string"), Json("null")});
-  Json members = Json().set("message", text).set("type", text).set("param", text_or_null).set("code", text_or_null);
-  Json::Array names;
-  for (const auto& [name, schema] : members.members()) names.emplace_back(name);
-  Json inner = Json().set("type", "object").set("properties", std::move(members)).set("required", std::move(names));
-  Json error = Json().set("type", "object").set("properties", Json().set("error", std::move(inner)));
-  error.set("required", Json::Array{Json("error")});
   Json bearer = Json().set("type", "http").set("scheme", "bearer");
   Json key = Json().set("type", "apiKey").set("in", "header").set("name", "x-api-key");
   return Json()
-      .set("schemas", Json().set("Error", std::move(error)))
+      .set("schemas", shared_schemas())
       .set("securitySchemes", Json().set("bearer", std::move(bearer)).set("key", std::move(key)));
 }
 

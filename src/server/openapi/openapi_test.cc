@@ -25,7 +25,7 @@ TextModel model_for(Endpoint endpoint) {
 /// Whether the reader refuses a value because of it, in one of the ways in which a body can be read.
 bool refuses(const Operation& operation, const std::string& name, const Json& value) {
   const Json bodies[] = {Json().set("model", "m").set("input", "x"), Json().set("model", "m").set("content", "x"),
-                         Json().set("model", "m").set("messages", Json::Array{}),
+                         Json().set("model", "m").set("messages", Json::Array{}), Json().set("source", "m"),
                          Json().set("model", "m").set("prompt", "x").set("input_prefix", "").set("input_suffix", "")};
   return std::any_of(std::begin(bodies), std::end(bodies), [&](Json body) {
     body.set(name, value);

@@ -6,6 +6,7 @@
 #include "server/anthropic/messages.h"
 #include "server/llama/requests.h"
 #include "server/ollama/embeddings.h"
+#include "server/ollama/model_requests.h"
 #include "server/ollama/requests.h"
 #include "server/openai/pooling.h"
 #include "server/openai/tokens.h"
@@ -30,6 +31,10 @@ void ollama_chat(Fields& fields, const TextModel& model) { (void)read_ollama_cha
 void ollama_generate(Fields& fields, const TextModel& model) { (void)read_ollama_generate(fields, model); }
 void ollama_embed(Fields& fields, const TextModel& model) { (void)read_ollama_embed(fields, model); }
 void ollama_embeddings(Fields& fields, const TextModel& model) { (void)read_ollama_embeddings(fields, model); }
+void ollama_show(Fields& fields, const TextModel& model) { (void)read_ollama_show(fields, model.options); }
+void ollama_pull(Fields& fields, const TextModel& model) { (void)read_ollama_pull(fields, model.options); }
+void ollama_copy(Fields& fields, const TextModel& model) { (void)read_ollama_copy(fields, model.options); }
+void ollama_delete(Fields& fields, const TextModel& model) { (void)read_ollama_delete(fields, model.options); }
 void llama_completion(Fields& fields, const TextModel& model) { (void)read_llama_completion(fields, model); }
 void infill(Fields& fields, const TextModel& model) { (void)read_infill(fields, model); }
 void llama_embedding(Fields& fields, const TextModel& model) { (void)read_llama_embedding(fields, model); }
@@ -62,6 +67,14 @@ constexpr Operation kOperations[] = {
     {Endpoint::ollama_generate, "How a text goes on, as Ollama's API has it", ollama_generate, true},
     {Endpoint::ollama_embed, "Vectors of texts, as Ollama's API has them", ollama_embed},
     {Endpoint::ollama_embeddings, "The vector of a text, as Ollama's older API has it", ollama_embeddings},
+    {Endpoint::ollama_version, "The version of Ollama's API"},
+    {Endpoint::ollama_tags, "The models of this machine, as Ollama's API has them"},
+    {Endpoint::ollama_running, "The models that are loaded, as Ollama's API has them"},
+    {Endpoint::ollama_show, "What a model is", ollama_show},
+    {Endpoint::ollama_pull, "Brings a model of a hub here, with --allow-model-management", ollama_pull, true},
+    {Endpoint::ollama_copy, "Another name for a model, with --allow-model-management", ollama_copy},
+    {Endpoint::ollama_delete, "Takes a model away, with --allow-model-management", ollama_delete},
+    {Endpoint::ollama_absent, "Not supported"},
     {Endpoint::llama_completion, "How a text goes on, as llama-server's API has it", llama_completion, true},
     {Endpoint::infill, "What stands between two texts, as llama-server's API has it", infill, true},
     {Endpoint::llama_embedding, "Vectors of texts, as llama-server's API has them", llama_embedding},
