@@ -4,6 +4,8 @@ import json
 import socket
 import subprocess
 import time
+from concurrent import futures
+from random import Random
 
 import openai
 import pytest
@@ -309,6 +311,57 @@ def test_d39_mutated_bodies(server):
                 assert response.status in (200, 400, 404), (body, text)
         assert server.text("A") == "The capital of France is Paris ."
     connection.close()
+
+
+SPLICES = [b"null", b"true", b"-1", b"1e999", b"99999999999999999999", b"0.1", b'""', b"[]", b"{}", b"[" * 200, b'{"a":' * 200, b'"', b"\\", b",",
+           b":", b"}", b"]", b'"\\ud800"', b"\xff\xfe", b"\x00", b"\xe2\x82", b" ", b"model", b"stream", b"messages"]
+SEEDS = {
+    CHAT: chat_body(max_tokens=2, stop=["x"], logprobs=True, top_logprobs=2, response_format={"type": "json_object"}),
+    "/v1/chat/completions?": chat_body(max_tokens=2, stream=True, stream_options={"include_usage": True}),
+    COMPLETIONS: {"prompt": ["A", [1, 2]], "max_tokens": 2, "echo": True, "logprobs": 1, "logit_bias": {"5": 1}, "seed": 7},
+    "/v1/messages": {"model": "alias", "max_tokens": 2, "system": [{"type": "text", "text": "x"}], "messages": [{"role": "user", "content": "hi"}]},
+    "/v1/messages/count_tokens": {"model": "alias", "messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"model": "alias", "max_output_tokens": 2, "stream": True, "input": [{"role": "user", "content": "hi"}], "store": False},
+    "/tokenize": {"prompt": "hello", "add_special_tokens": True}, "/detokenize": {"tokens": [1, 2, 3]},
+    "/apply-template": {"messages": [{"role": "user", "content": "hi"}]}, "/completion": {"prompt": "A", "n_predict": 2, "n_probs": 1},
+    "/infill": {"input_prefix": "A", "input_suffix": "B", "n_predict": 2},
+    "/api/chat": {"model": "alias", "messages": [{"role": "user", "content": "hi"}], "options": {"num_predict": 2}, "format": "json"},
+    "/api/generate": {"model": "alias", "prompt": "A", "options": {"num_predict": 2, "stop": ["x"]}, "keep_alive": "5m"},
+    "/api/show": {"model": "alias", "verbose": False}, "/v1/embeddings": {"model": "alias", "input": ["a"]},
+    "/v1/rerank": {"model": "alias", "query": "a", "documents": ["b"]},
+}
+
+
+def mutated(random, body):
+    """A body with one to three spans of bytes taken out, put in, doubled or turned into something else."""
+    for _ in range(random.randint(1, 3)):
+        at = random.randrange(len(body) + 1)
+        end = min(len(body), at + random.choice((0, 1, 1, 2, 5, 20)))
+        put = random.choice((b"", random.randbytes(1), random.choice(SPLICES), body[at:end] * 2, body[random.randrange(len(body) + 1):][:20]))
+        body = body[:at] + put + body[end:]
+    return body if random.random() < 0.95 else body[:random.randrange(len(body) + 1)]
+
+
+def test_d39_ten_thousand_mutated_bodies(server):
+    """Bytes of good bodies changed at random, for all routes that read one: no 5xx, no reset, others are answered."""
+    def ask(seed):
+        random, wrong = Random(seed), []
+        connection = server.connect()
+        for count in range(2500):
+            route = random.choice(list(SEEDS))
+            body = mutated(random, json.dumps(SEEDS[route]).encode())
+            connection.request("POST", route.rstrip("?"), body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read()
+            if response.status not in (200, 400, 404):
+                wrong.append((route, body, response.status, text[:500]))
+            if count % 500 == 0:
+                assert server.text("A") == "The capital of France is Paris ."
+        connection.close()
+        return wrong
+
+    with futures.ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(ask, range(4)), []) == []
 
 
 def test_d40_errors_before_the_stream(server):
