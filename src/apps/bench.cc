@@ -53,17 +53,16 @@ class Work {
     const DecoderSpec& spec = instance.spec();
     vocabulary_ = static_cast<double>(spec.vocab) * spec.dim;
     for (const LayerSpec& layer : spec.layers) {
-      std::visit([&](const auto& mixer) { add(mixer, spec.dim); }, layer.mixer);
-      if (const auto* gated = std::get_if<FfnSpec>(&layer.ffn)) dense_ += 3.0 * spec.dim * gated->hidden;
-      if (const auto* plain = std::get_if<PlainFfnSpec>(&layer.ffn)) dense_ += 2.0 * spec.dim * plain->hidden;
-      if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) {
-        dense_ += static_cast<double>(spec.dim) * moe->experts;
-        experts_ += 3.0 * spec.dim * moe->hidden * moe->experts;
-        dense_ += 3.0 * spec.dim * moe->shared_hidden;
-        used_ = static_cast<double>(moe->router.used) / moe->experts;
-      }
+      const auto add_part = [&](const auto& part) { add(part, spec.dim); };
+      std::visit(add_part, layer.mixer);
+      std::visit(add_part, layer.ffn);
     }
-    const double tables = vocabulary_ * (spec.tied ? 1 : 2);  // embedding and output matrix
+    double tables = vocabulary_ * (spec.tied ? 1 : 2);  // embedding and output matrix
+    if (spec.layer_input) {
+      const double inputs = static_cast<double>(spec.layers.size()) * spec.layer_input->dim;
+      tables += spec.layer_input->vocab * inputs;
+      dense_ += 3.0 * spec.dim * inputs;
+    }
     const auto bytes = static_cast<double>(instance.memory.weights);
     weight_bytes_ = bytes / (dense_ + experts_ + tables);
     output_bytes_ = weight_bytes_;
@@ -100,6 +99,10 @@ class Work {
     dense_ += dim * attention.head_dim * (2 * attention.heads + 2 * attention.kv_heads);
     score_flops_ += 4.0 * attention.heads * attention.head_dim;
   }
+  void add(const SharedAttentionSpec& attention, double dim) {
+    dense_ += 2 * dim * attention.head_dim * attention.heads;
+    score_flops_ += 4.0 * attention.heads * attention.head_dim;
+  }
   void add(const MlaSpec& mla, double dim) {
     const double query = mla.heads * (mla.plain_dim + mla.rope.dims);
     dense_ += mla.q_rank > 0 ? mla.q_rank * (dim + query) : dim * query;
@@ -111,6 +114,17 @@ class Work {
     dense_ += dim * (delta.channels() + 2.0 * delta.values() + 2.0 * delta.value_heads);
   }
   void add(const ShortConvSpec& /*conv*/, double dim) { dense_ += 4 * dim * dim; }
+  void add(const FfnSpec& gated, double dim) { dense_ += 3 * dim * gated.hidden; }
+  void add(const PlainFfnSpec& plain, double dim) { dense_ += 2 * dim * plain.hidden; }
+  void add(const MoeSpec& moe, double dim) {
+    dense_ += dim * moe.experts + 3 * dim * moe.shared_hidden;
+    experts_ += 3 * dim * moe.hidden * moe.experts;
+    used_ = static_cast<double>(moe.router.used) / moe.experts;
+  }
+  void add(const FfnWithExpertsSpec& both, double dim) {
+    add(both.ffn, dim);
+    add(both.experts, dim);
+  }
 
   // Numbers of weights: that every token meets, of all experts, of the output matrix.
   double dense_ = 0.0, experts_ = 0.0, vocabulary_ = 0.0;

@@ -335,9 +335,9 @@ TEST_P(Gpu, FloatsGiveTheTextOfTheCpu) {
   EXPECT_EQ(actual[0]->tokens, wanted[0]->tokens);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Cpu, ::testing::Values("llama3_rope", "qwen3_moe", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(Models, Cpu, ::testing::Values("llama3_rope", "qwen3_moe", "gemma3", "gemma4_e"),
                          [](const auto& test) { return std::string(test.param); });
-INSTANTIATE_TEST_SUITE_P(Models, Gpu, ::testing::Values("llama3_rope", "qwen3_moe", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(Models, Gpu, ::testing::Values("llama3_rope", "qwen3_moe", "gemma3", "gemma4_e"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -86,8 +86,8 @@ bool is_spare(std::string_view name) {
 
 /// Whether a matrix decides where tokens go, or how much of something they get.
 bool is_router(std::string_view name) {
-  for (const std::string_view ending :
-       {".gate.weight", ".router.weight", ".router.layer.weight", ".shared_expert_gate.weight"}) {
+  for (const std::string_view ending : {".gate.weight", ".router.weight", ".router.layer.weight", ".router.proj.weight",
+                                        ".shared_expert_gate.weight"}) {
     if (name.ends_with(ending)) return true;
   }
   return false;
@@ -332,6 +332,12 @@ Result<Tensor> WeightStore::transposed(const std::string& name, int rows, int co
   }
   vectors_.push_back(vector);
   return Tensor::dense(to, Dtype::f32, cols, rows);
+}
+
+void WeightStore::leave(std::string_view prefix) {
+  for (const auto& [name, known] : known_) {
+    if (name.starts_with(prefix)) asked_.insert(known.tensor);
+  }
 }
 
 Tensor WeightStore::constants(std::span<const float> values) {

@@ -41,6 +41,7 @@ class WeightStore final : public Weights {
   Tensor scales(std::span<const Weight> parts) override;
   Result<Tensor> spread(const std::string& name, int size) override;
   Result<Tensor> transposed(const std::string& name, int rows, int cols) override;
+  void leave(std::string_view prefix) override;
   Tensor constants(std::span<const float> values) override;
 
   /// Bytes of everything asked for so far.

@@ -300,6 +300,17 @@ TEST(WeightStore, RefusesEightBitFloatsThatItDoesNotUnderstand) {
   EXPECT_THAT(store.weights().check_all_used(1, "Fake").error().message, HasSubstr("only linear layers"));
 }
 
+TEST(WeightStore, TensorsThatAModelLeavesAreNoError) {
+  TensorsInMemory checkpoint;
+  checkpoint.add_floats(layer + "k_proj.weight", {1}, {1.0F});
+  checkpoint.add_floats(layer + "k_proj.weight_scale", {1}, {1.0F});
+  Store store(checkpoint);
+  EXPECT_THAT(store.weights().check_all_used(1, "Fake").error().message, HasSubstr("has no place in a Fake"));
+
+  store.weights().leave(layer + "k_proj.");
+  EXPECT_TRUE(store.weights().check_all_used(1, "Fake").ok());
+}
+
 TEST(WeightStore, SpreadsScalesOfCachesOverHeads) {
   TensorsInMemory checkpoint;
   checkpoint.add_floats(layer + "k_scale", {}, {0.5F});

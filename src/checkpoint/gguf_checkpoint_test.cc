@@ -154,6 +154,31 @@ TEST(GgufConfig, GemmaLayersSlideByNumberOrList) {
   EXPECT_EQ(json.number("rope_local_base_freq"), 10000.0);
 }
 
+TEST(GgufConfig, Gemma4SharesKeysAndWidensThoseLayers) {
+  const auto changed = [](std::vector<Change> more) {
+    std::vector<Change> all = {with("gemma4.attention.sliding_window", 16), with("gemma4.attention.key_length", 16),
+                               with("gemma4.attention.shared_kv_layers", 1)};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const std::string sizes = "gemma4.feed_forward_length";
+  const Json json = config("gemma4", changed({with_list<uint32_t>(sizes, 4, {64, 128})}));
+  EXPECT_EQ(json.integer("num_kv_shared_layers"), 1);
+  EXPECT_EQ(json.integer("intermediate_size"), 64);
+  EXPECT_EQ(json.boolean("use_double_wide_mlp"), true);
+  EXPECT_EQ(config("gemma4", changed({})).boolean("use_double_wide_mlp"), false);
+
+  EXPECT_THAT(refusal("gemma4", changed({with_list<uint32_t>(sizes, 4, {64, 96})})), HasSubstr("not twice"));
+  EXPECT_THAT(refusal("gemma4", changed({with_list<uint32_t>(sizes, 4, {64, 128, 128})})), HasSubstr("entry a layer"));
+  EXPECT_THAT(refusal("gemma4", changed({with("gemma4.attention.shared_kv_layers", 0),
+                                         with_list<uint32_t>(sizes, 4, {64, 128})})),
+              HasSubstr("differs between layers"));
+  EXPECT_THAT(refusal("gemma4", changed({with("gemma4.attention.shared_kv_layers", 2)})),
+              HasSubstr("is 2 of 2 layers"));
+  EXPECT_THAT(refusal("gemma4", changed({with("gemma4.embedding_length_per_layer_input", 8)})),
+              HasSubstr("no matrix per_layer_token_embd.weight"));
+}
+
 TEST(GgufConfig, Experts) {
   const std::vector<Change> experts = {with("qwen3moe.expert_count", 8), with("qwen3moe.expert_used_count", 2),
                                        with("qwen3moe.expert_feed_forward_length", 48),

@@ -44,12 +44,15 @@ Status GgufTranslation::common() {
 }
 
 Status GgufTranslation::shape() {
+  TRY(sizes());
+  return copy_size("feed_forward_length", "intermediate_size", 1 << 20);
+}
+
+Status GgufTranslation::sizes() {
   ASSIGN_OR_RETURN(layers_, needed_size("block_count", 10'000));
   ASSIGN_OR_RETURN(hidden_, needed_size("embedding_length", 1 << 20));
   ASSIGN_OR_RETURN(const int64_t context, needed_size("context_length", int64_t{1} << 27));
-  ASSIGN_OR_RETURN(const auto intermediate, size("feed_forward_length", 1 << 20));
   config_.set("num_hidden_layers", layers_).set("hidden_size", hidden_).set("max_position_embeddings", context);
-  if (intermediate) config_.set("intermediate_size", *intermediate);
   return norm_epsilon();
 }
 
@@ -180,6 +183,18 @@ Result<Json::Array> GgufTranslation::rope_factors(std::string_view tensor_name, 
     factors.emplace_back(double{factor});
   }
   return factors;
+}
+
+Result<std::vector<int64_t>> GgufTranslation::of_layers(std::string_view name, int64_t most) const {
+  ASSIGN_OR_RETURN(auto values, gguf_.integers(key(name)));
+  if (!values) return gguf_.refuse(key(name), "is missing");
+  const auto layers = static_cast<size_t>(layers_);
+  if (values->size() == 1) values->resize(layers, values->front());
+  if (values->size() != layers) return gguf_.refuse(key(name), "has not one entry a layer");
+  for (const int64_t value : *values) {
+    if (value < 1 || value > most) return gguf_.refuse(key(name), fmt::format("has {}, expected 1 to {}", value, most));
+  }
+  return *std::move(values);
 }
 
 Status GgufTranslation::dense_ffn() {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -23,8 +24,10 @@ class GgufTranslation {
   /// What most have: shape(), heads(), vocabulary(), rope(), dense_ffn().
   Status common();
 
-  /// Layers, width, context length, ffn, and the epsilon of its kind of norm.
+  /// sizes(), and the size of the ffn.
   Status shape();
+  /// Layers, width, context length, and the epsilon of its kind of norm.
+  Status sizes();
   Status heads();
   /// The embedding tells the vocabulary's size; the key and the token list count when there is none.
   Status vocabulary();
@@ -35,6 +38,8 @@ class GgufTranslation {
   Status experts();
   /// And what DeepSeek's routing adds: dense layers, shared experts, groups and the factor on weights.
   Status deepseek_routing();
+  /// What an array of one number for each layer says, or one number for all: each in [1, most].
+  Result<std::vector<int64_t>> of_layers(std::string_view name, int64_t most) const;
   /// Refuses experts, and asks for the size of the ffn.
   Status dense_ffn();
   /// "layer_types" of a model whose layers have windows: the file's pattern, or that every `period`-th is full.

@@ -29,11 +29,14 @@ struct BlockPlace {
 };
 
 Result<std::unique_ptr<Block>> make_block(const AttentionSpec& spec, const BlockPlace& place, Weights& weights);
+Result<std::unique_ptr<Block>> make_block(const SharedAttentionSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const MlaSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const DeltaNetSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const ShortConvSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const FfnSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const PlainFfnSpec& spec, const BlockPlace& place, Weights& weights);
 Result<std::unique_ptr<Block>> make_block(const MoeSpec& spec, const BlockPlace& place, Weights& weights);
+Result<std::unique_ptr<Block>> make_block(const FfnWithExpertsSpec& spec, const BlockPlace& place, Weights& weights);
+Result<std::unique_ptr<Block>> make_block(const LayerInputSpec& spec, const BlockPlace& place, Weights& weights);
 
 }  // namespace quern

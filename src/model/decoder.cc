@@ -25,6 +25,8 @@ Tensor Decoder::run(Step& step) const {
     step.ropes[i] = rope_table(exec, step.inputs.segments.positions, ropes_[i].inverse_frequencies, ropes_[i].factor);
   }
   const Tensor x = embed_tokens(step);
+  step.hidden = x;
+  if (layer_inputs_) step.layer_inputs = layer_inputs_->of(step, x);
   for (const Part& part : parts_) run(step, part, x);
   return x;
 }
@@ -146,6 +148,9 @@ Status Decoder::load_tables(const DecoderSpec& spec, Weights& weights) {
   if (spec.embedding_norm) {
     ASSIGN_OR_RETURN(embedding_norm_, Norm::load("model.embed_norm", spec.dim, spec.norm, weights));
   }
+  if (spec.layer_input) {
+    ASSIGN_OR_RETURN(layer_inputs_, LayerInputs::load(spec, weights));
+  }
   if (spec.pooler) return {};  // it has no output matrix
   if (!spec.tied) {
     ASSIGN_OR_RETURN(output_, weights.matrix({{"lm_head", spec.vocab}}, spec.dim, spec.output_bias));
@@ -161,6 +166,17 @@ Status Decoder::load_tables(const DecoderSpec& spec, Weights& weights) {
 Status Decoder::load_layer(const DecoderSpec& spec, int index, int rope, Weights& weights) {
   const LayerSpec& layer = spec.layers[static_cast<size_t>(index)];
   const BlockPlace place{fmt::format("model.layers.{}.", index), index, spec.dim, rope, spec.norm};
+  TRY(load_parts(layer, place, weights));
+  if (spec.layer_input) {
+    TRY(load_layer_input(*spec.layer_input, place, weights));
+  }
+  if (!layer.scaled) return {};
+  const std::string name = place.prefix + "layer_scalar";
+  ASSIGN_OR_RETURN(parts_.back().scalar, weights.vector(weights.has(name) ? name : name + ".weight", 1, 0.0F));
+  return {};
+}
+
+Status Decoder::load_parts(const LayerSpec& layer, const BlockPlace& place, Weights& weights) {
   const auto block = [&](const auto& part) { return make_block(part, place, weights); };
   const LayerNorms& norms = layer.norms;
   ASSIGN_OR_RETURN(auto mixer, std::visit(block, layer.mixer));
@@ -178,14 +194,16 @@ Status Decoder::load_layer(const DecoderSpec& spec, int index, int rope, Weights
   second.factor = layer.residual_factor;
   second.norm_of_sum = norms.of_sums;
   second.blocks.push_back(std::move(ffn));
-  if (layer.scaled) {
-    ASSIGN_OR_RETURN(second.scalar,
-                     weights.vector(place.prefix + (weights.has(place.prefix + "layer_scalar") ? "layer_scalar"
-                                                                                               : "layer_scalar.weight"),
-                                    1, 0.0F));
-  }
   parts_.push_back(std::move(first));
   parts_.push_back(std::move(second));
+  return {};
+}
+
+Status Decoder::load_layer_input(const LayerInputSpec& spec, const BlockPlace& place, Weights& weights) {
+  ASSIGN_OR_RETURN(auto block, make_block(spec, place, weights));
+  ASSIGN_OR_RETURN(Part part, load_part(place, "", "post_per_layer_input_norm", weights));
+  part.blocks.push_back(std::move(block));
+  parts_.push_back(std::move(part));
   return {};
 }
 

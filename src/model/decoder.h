@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "model/block.h"
+#include "model/layer_inputs.h"
 #include "model/norm.h"
 #include "model/spec.h"
 #include "model/step.h"
@@ -50,6 +52,8 @@ class Decoder {
 
   Decoder() = default;
   Status load_layer(const DecoderSpec& spec, int index, int rope, Weights& weights);
+  Status load_parts(const LayerSpec& layer, const BlockPlace& place, Weights& weights);
+  Status load_layer_input(const LayerInputSpec& spec, const BlockPlace& place, Weights& weights);
   Status load_tables(const DecoderSpec& spec, Weights& weights);
   /// A part without blocks yet. The names are those of its norms, if it has them.
   static Result<Part> load_part(const BlockPlace& place, const std::string& norm, const std::string& post_norm,
@@ -68,8 +72,9 @@ class Decoder {
   Weight positions_;  // learned; no rows: none
   Weight types_;      // of texts; no rows: none
   Norm embedding_norm_;
+  std::optional<LayerInputs> layer_inputs_;
   std::vector<Rope> ropes_;
-  std::vector<Part> parts_;  // two for each layer: mixer, ffn; or one of both
+  std::vector<Part> parts_;  // of each layer: mixer, ffn, or one of both; then its input
   Norm norm_;
   Matrix output_;
 };

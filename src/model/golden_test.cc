@@ -129,8 +129,9 @@ class GoldenInSixteenBits : public Golden {};
 
 /// Without experts, where the choice of a router may be another.
 bool is_dense(const DecoderSpec& spec) {
-  return std::none_of(spec.layers.begin(), spec.layers.end(),
-                      [](const LayerSpec& layer) { return std::holds_alternative<MoeSpec>(layer.ffn); });
+  return std::none_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    return std::holds_alternative<MoeSpec>(layer.ffn) || std::holds_alternative<FfnWithExpertsSpec>(layer.ffn);
+  });
 }
 
 TEST_P(GoldenInSixteenBits, TheRightTokensAreNearTheTop) {

@@ -168,7 +168,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Place& place : testing::all_places()) {
     for (const char* name : {"llama3_rope", "qwen3_moe", "gemma3", "deepseek_v3", "gpt_oss", "qwen3_5", "gemma4",
-                             "olmo3", "cohere2", "gpt2", "ministral3"})
+                             "gemma4_e", "gemma4_moe", "olmo3", "cohere2", "gpt2", "ministral3"})
       all.push_back({name, place});
     const bool scalar = place.device == DeviceKind::cpu && place.isa == Isa::portable;
     if (!scalar) all.push_back({"smollm2", place});  // quantized weights; too slow without vectors

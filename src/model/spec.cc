@@ -51,6 +51,14 @@ std::string text(const AttentionSpec& spec) {
   return out + ", " + text(spec.rope);
 }
 
+std::string text(const SharedAttentionSpec& spec) {
+  std::string out = fmt::format("attention {}/{} heads of {} to the keys of layer {}, scale {:.6g}", spec.heads,
+                                spec.kv_heads, spec.head_dim, spec.layer, spec.scale);
+  if (spec.window > 0) out += fmt::format(", window {}", spec.window);
+  if (spec.bias) out += ", bias";
+  return out + ", " + text(spec.rope);
+}
+
 std::string text(const FfnSpec& spec) {
   return fmt::format("ffn {} {}{}", spec.hidden, name(spec.activation), spec.bias ? ", bias" : "");
 }
@@ -97,6 +105,8 @@ std::string text(const MoeSpec& spec) {
   if (spec.shared_hidden > 0) out += fmt::format(", {} shared{}", spec.shared_hidden, spec.shared_gate ? " gated" : "");
   return out;
 }
+
+std::string text(const FfnWithExpertsSpec& spec) { return text(spec.ffn) + " beside " + text(spec.experts); }
 
 std::string text(const LayerSpec& layer) {
   const auto print = [](const auto& part) { return text(part); };
@@ -154,6 +164,7 @@ struct Cached {
   int values = 0;
 };
 Cached cached(const AttentionSpec& spec) { return {spec.window, 2 * spec.kv_heads * spec.head_dim}; }
+Cached cached(const SharedAttentionSpec& /*spec*/) { return {}; }
 Cached cached(const MlaSpec& spec) { return {0, spec.cached_dim()}; }
 Cached cached(const DeltaNetSpec& /*spec*/) { return {}; }
 Cached cached(const ShortConvSpec& /*spec*/) { return {}; }
@@ -247,6 +258,9 @@ std::string describe(const DecoderSpec& spec) {
   if (spec.learned_positions > 0) out += fmt::format("; {} learned positions", spec.learned_positions);
   if (spec.text_types > 0) out += fmt::format("; {} types of text", spec.text_types);
   if (spec.embedding_norm) out += "; norm of the embedding";
+  if (spec.layer_input) {
+    out += fmt::format("; {} inputs of each layer, {}", spec.layer_input->dim, name(spec.layer_input->activation));
+  }
   if (spec.final_norm.empty()) out += "; no last norm";
   out += spec.pooler ? "; no output" : spec.tied ? "; tied output" : "; own output";
   if (spec.output_bias) out += " with bias";

@@ -55,6 +55,20 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
+/// Attention to the keys and values that an earlier layer keeps. Queries have a norm before rope: RMS over head_dim.
+struct SharedAttentionSpec {
+  int layer = 0;  // whose keys and values they are
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  float scale = 0.0F;
+  int window = 0;     // of that layer
+  bool bias = false;  // of queries and output
+  RopeSpec rope;
+
+  bool operator==(const SharedAttentionSpec&) const = default;
+};
+
 /// Attention over a compressed latent of each token, from which keys and values of all heads are made (MLA). A query
 /// head has dims that are not rotated, then those that are; all heads share one rotated key.
 struct MlaSpec {
@@ -96,7 +110,7 @@ struct ShortConvSpec {
   bool operator==(const ShortConvSpec&) const = default;
 };
 
-using Mixer = std::variant<AttentionSpec, MlaSpec, DeltaNetSpec, ShortConvSpec>;
+using Mixer = std::variant<AttentionSpec, SharedAttentionSpec, MlaSpec, DeltaNetSpec, ShortConvSpec>;
 /// The rope of a mixer; null where there are no positions.
 const RopeSpec* rope_of(const Mixer& mixer);
 
@@ -134,6 +148,25 @@ struct MoeSpec {
   bool operator==(const MoeSpec&) const = default;
 };
 
+/// A feed-forward part with routed experts beside it. Experts and router read the hidden state through norms of their
+/// own, and there is one behind each of the two parts; weights of experts are multiplied with a number of each.
+struct FfnWithExpertsSpec {
+  FfnSpec ffn;
+  MoeSpec experts;
+
+  bool operator==(const FfnWithExpertsSpec&) const = default;
+};
+
+/// A vector for each token and each layer, from a second embedding and a projection of the first: a last part of every
+/// layer adds what a gate lets through of it.
+struct LayerInputSpec {
+  int vocab = 0;
+  int dim = 0;  // of one layer
+  Activation activation = Activation::gelu_tanh;
+
+  bool operator==(const LayerInputSpec&) const = default;
+};
+
 /// The norms around a layer's parts, by the names of their tensors in its files; no name, no norm.
 struct LayerNorms {
   std::string before_mixer = "input_layernorm";
@@ -147,7 +180,7 @@ struct LayerNorms {
 
 struct LayerSpec {
   Mixer mixer;
-  std::variant<FfnSpec, MoeSpec, PlainFfnSpec> ffn;
+  std::variant<FfnSpec, MoeSpec, PlainFfnSpec, FfnWithExpertsSpec> ffn;
   LayerNorms norms;
   bool parallel = false;         // the ffn reads what the mixer reads; norms.before_ffn is not used
   float residual_factor = 1.0F;  // on what mixer and ffn add
@@ -185,6 +218,7 @@ struct DecoderSpec {
   int first_position = 0;     // rows of the stored table before these
   int text_types = 0;         // rows of another such table, by which text of a pair a token belongs to
   bool embedding_norm = false;
+  std::optional<LayerInputSpec> layer_input;
   std::string final_norm = "model.norm";  // "": none
   float logit_scale = 1.0F;
   float logit_softcap = 0.0F;

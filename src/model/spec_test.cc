@@ -70,6 +70,30 @@ TEST(KvLayout, LessThanOnePlaceIn25IsLeftEmpty) {
   }
 }
 
+TEST(KvLayout, LayersThatShareKeysTakeNoMemory) {
+  DecoderSpec spec = striped(35, 5, 512);  // Gemma 4 E2B: the last 20 attend to the keys of layers 13 and 14
+  DecoderSpec owners = spec;
+  owners.layers.resize(15);
+  for (size_t i = 15; i < spec.layers.size(); ++i) {
+    const auto& attention = std::get<AttentionSpec>(spec.layers[i].mixer);
+    SharedAttentionSpec shared;
+    shared.layer = attention.window > 0 ? 13 : 14;
+    shared.heads = attention.heads;
+    shared.kv_heads = attention.kv_heads;
+    shared.head_dim = attention.head_dim;
+    shared.window = attention.window;
+    spec.layers[i].mixer = shared;
+  }
+
+  const KvLayout layout = kv_layout(spec, 2);
+
+  const KvLayout of_owners = kv_layout(owners, 2);
+  EXPECT_EQ(layout.page_bytes, of_owners.page_bytes);
+  EXPECT_EQ(layout.state_bytes, 0);
+  ASSERT_EQ(layout.groups.size(), of_owners.groups.size());
+  for (size_t g = 0; g < layout.groups.size(); ++g) EXPECT_EQ(layout.groups[g].layers, of_owners.groups[g].layers);
+}
+
 TEST(KvLayout, LatentsTakeOneRankAndOneRotatedKeyForEachToken) {
   MlaSpec mla;  // DeepSeek V3
   mla.heads = 128;

@@ -65,7 +65,10 @@ struct Step {
   StepShape shape;
   StepInputs inputs;
   const KvCache& kv;
-  Tensor ropes[max_ropes] = {};  // sines and cosines of the step's positions; the decoder fills them in
+  // The decoder fills these in.
+  Tensor ropes[max_ropes] = {};  // sines and cosines of the step's positions
+  Tensor hidden = {};            // [tokens, dim] f32: what the layers read and add to
+  Tensor layer_inputs = {};      // [tokens, layers * dim of one] activations, or none
 };
 
 }  // namespace quern

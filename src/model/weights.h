@@ -71,6 +71,8 @@ class Weights {
   virtual Result<Tensor> spread(const std::string& name, int size) = 0;
   /// A small matrix of floats [rows, cols], which files may keep as [rows, 1, cols]: [cols, rows] f32.
   virtual Result<Tensor> transposed(const std::string& name, int rows, int cols) = 0;
+  /// Tensors whose names begin so may be in a file and are not needed.
+  virtual void leave(std::string_view prefix) = 0;
   /// Numbers that no file holds.
   virtual Tensor constants(std::span<const float> values) = 0;
 

@@ -26,7 +26,7 @@ Cost cost_of(DeviceKind device, Tensor y, Tensor x, const Matrix* matrices, cons
 
 }  // namespace
 
-Routing route(Exec& exec, Tensor logits, const RouterRule& rule, Tensor bias) {
+Routing route(Exec& exec, Tensor logits, const RouterRule& rule, const RouterNumbers& numbers) {
   CHECK(logits.rank == 2 && logits.dtype == Dtype::f32);
   const int32_t tokens = logits.dims[0];
   const int32_t experts = logits.dims[1];
@@ -34,16 +34,18 @@ Routing route(Exec& exec, Tensor logits, const RouterRule& rule, Tensor bias) {
   CHECK(rule.used_groups > 0 && rule.used_groups <= rule.groups);
   CHECK(rule.group_score == RouterRule::GroupScore::best || experts / rule.groups >= 2);
   CHECK(rule.used > 0 && rule.used <= experts / rule.groups * rule.used_groups);
-  CHECK(!bias || (bias.dtype == Dtype::f32 && bias.dims[0] == experts));
+  for (const Tensor& own : {numbers.bias, numbers.factors}) {
+    CHECK(!own || (own.dtype == Dtype::f32 && own.dims[0] == experts));
+  }
   const Routing routing{exec.arena.tensor(Dtype::i32, tokens * rule.used), exec.arena.tensor(Dtype::i32, experts + 1),
                         exec.arena.tensor(Dtype::i32, tokens, rule.used),
                         exec.arena.tensor(Dtype::f32, tokens, rule.used)};
   const Arena::Scope scope(exec.arena);
   const Tensor chosen = exec.arena.tensor(Dtype::i32, tokens, rule.used);
-  const bool by_logits = rule.score == RouterRule::Score::softmax && rule.used_groups == rule.groups && !bias;
+  const bool by_logits = rule.score == RouterRule::Score::softmax && rule.used_groups == rule.groups && !numbers.bias;
   const Tensor choice = by_logits ? Tensor{} : exec.arena.tensor(Dtype::f32, tokens, experts);
   tell_bytes(exec, logits, routing.tokens, routing.starts, routing.places, routing.weights);
-  kernels::route(exec, routing, chosen, choice, logits, rule, bias);
+  kernels::route(exec, routing, chosen, choice, logits, rule, numbers);
   return routing;
 }
 

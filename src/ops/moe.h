@@ -35,10 +35,15 @@ struct RouterRule {
   bool operator==(const RouterRule&) const = default;
 };
 
+/// Numbers of each expert, [experts] f32, or none.
+struct RouterNumbers {
+  Tensor bias = {};     // added to scores where groups and experts are chosen but not to weights
+  Tensor factors = {};  // on weights, after all else
+};
+
 /// Every token goes to the `used` experts of largest score (of equals, the first); the scores are the weights.
-/// logits: [tokens, experts] f32   bias: [experts] f32 that is added to scores where groups and experts are chosen but
-/// not to weights, or none
-Routing route(Exec& exec, Tensor logits, const RouterRule& rule, Tensor bias = {});
+/// logits: [tokens, experts] f32
+Routing route(Exec& exec, Tensor logits, const RouterRule& rule, const RouterNumbers& numbers = {});
 
 /// y[i] = W_e x[i] for every pair i of expert e.   x: [pairs, cols] activations   y: [pairs, rows] activations
 /// matrices: one for each expert, all of one size
@@ -57,7 +62,7 @@ namespace kernels {
 /// Memory for a while: chosen [tokens, used] i32, the experts of each token; and what they are chosen by,
 /// [tokens, experts] f32, or none where that is the logits, which then are chosen by softmax without groups or bias.
 inline constinit Kernel<void(const Routing& routing, Tensor chosen, Tensor choice, Tensor logits,
-                             const RouterRule& rule, Tensor bias)>
+                             const RouterRule& rule, const RouterNumbers& numbers)>
     route{"route"};
 inline constinit Kernel<void(Tensor y, Tensor x, const Matrix* matrices, const Routing& routing, std::byte* scratch)>
     expert_linear{"expert_linear"};

@@ -16,6 +16,7 @@ struct Case {
   int32_t experts;
   bool bias;
   RouterRule rule;
+  bool factors = false;
 };
 
 using Score = RouterRule::Score;
@@ -44,6 +45,9 @@ const Case cases[] = {
      true,
      {.used = 4, .score = Score::sigmoid, .groups = 6, .used_groups = 2, .group_score = GroupScore::best_two}},
     {"ManyExperts", 600, true, {.used = 8, .score = Score::sigmoid}},
+    {"Gemma4", 128, false, {.used = 8, .renormalize = true}, true},
+    {"ManyFactors", 300, false, {.used = 3, .scale = 0.5F}, true},
+    {"FactorsAndBias", 16, true, {.used = 2, .renormalize = true, .score = Score::sigmoid}, true},
 };
 
 /// The `count` largest, of equals the first.
@@ -60,7 +64,8 @@ std::vector<int> largest(const std::vector<double>& values, int count) {
 }
 
 /// Experts of a token, best first, and their weights.
-std::vector<std::pair<int, double>> reference(const Case& test, const float* logits, const float* bias) {
+std::vector<std::pair<int, double>> reference(const Case& test, const float* logits, const float* bias,
+                                              const float* factors) {
   const RouterRule& rule = test.rule;
   std::vector<double> scores(logits, logits + test.experts);
   double sum = 0.0;
@@ -88,8 +93,10 @@ std::vector<std::pair<int, double>> reference(const Case& test, const float* log
     chosen.emplace_back(e, scores[static_cast<size_t>(e)]);
     total += chosen.back().second;
   }
-  for (auto& [expert, weight] : chosen)
+  for (auto& [expert, weight] : chosen) {
     weight *= rule.renormalize ? static_cast<double>(rule.scale) / total : static_cast<double>(rule.scale);
+    if (test.factors) weight *= static_cast<double>(factors[expert]);
+  }
   return chosen;
 }
 
@@ -102,22 +109,28 @@ TEST_P(Route, AgreesWithADoubleReference) {
       TestDevice device;
       Exec exec = device.exec();
       TestMatrix logits = TestMatrix::random(tokens, test.experts, 1, 2.0F);
-      std::vector<float> bias;
-      for (int32_t e = 0; e < test.experts; ++e) bias.push_back(0.3F * static_cast<float>(std::sin(3.0 * e)));
+      std::vector<float> bias, factors;
+      for (int32_t e = 0; e < test.experts; ++e) {
+        bias.push_back(0.3F * static_cast<float>(std::sin(3.0 * e)));
+        factors.push_back(0.5F + static_cast<float>(std::cos(2.0 * e)));
+      }
 
-      const Routing routing = route(exec, logits.tensor(), test.rule, test.bias ? view(bias) : Tensor{});
+      RouterNumbers numbers;
+      if (test.bias) numbers.bias = view(bias);
+      if (test.factors) numbers.factors = view(factors);
+      const Routing routing = route(exec, logits.tensor(), test.rule, numbers);
 
       const auto* starts = routing.starts.as<int32_t>();
       ASSERT_EQ(starts[0], 0);
       ASSERT_EQ(starts[test.experts], tokens * test.rule.used);
       for (int32_t t = 0; t < tokens; ++t) {
-        const auto chosen = reference(test, &logits.at(t, 0), bias.data());
+        const auto chosen = reference(test, &logits.at(t, 0), bias.data(), factors.data());
         for (int32_t k = 0; k < test.rule.used; ++k) {
           const auto& [expert, weight] = chosen[static_cast<size_t>(k)];
           const int32_t pair = routing.places.row<int32_t>(t)[k];
           ASSERT_TRUE(starts[expert] <= pair && pair < starts[expert + 1]) << "token " << t << " choice " << k;
           ASSERT_EQ(routing.tokens.as<int32_t>()[pair], t);
-          ASSERT_NEAR(value_at(routing.weights, t, k), weight, 2e-6 * weight + 1e-9);
+          ASSERT_NEAR(value_at(routing.weights, t, k), weight, 2e-6 * std::fabs(weight) + 1e-9);
         }
       }
     }

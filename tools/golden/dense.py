@@ -61,15 +61,40 @@ def gemma4_keys(w, c, model):
     w.add_rope_dimension_count(full.head_dim)
     w.add_rope_dimension_count_swa(c.head_dim)
     w.add_rope_freq_base_swa(c.rope_parameters["sliding_attention"]["rope_theta"])
-    w.add_shared_kv_layers(0)
-    w.add_embedding_length_per_layer_input(0)
+    w.add_shared_kv_layers(c.num_kv_shared_layers)
+    w.add_embedding_length_per_layer_input(c.hidden_size_per_layer_input)
+    if c.use_double_wide_mlp:
+        own = c.num_hidden_layers - c.num_kv_shared_layers
+        w.add_feed_forward_length([c.intermediate_size * (1 if i < own else 2) for i in range(c.num_hidden_layers)])
     w.add_final_logit_softcapping(c.final_logit_softcapping)
     turning = int(full.head_dim * c.rope_parameters["full_attention"]["partial_rotary_factor"] / 2)
     w.add_tensor("rope_freqs.weight", np.array([1.0] * turning + [1e30] * (full.head_dim // 2 - turning), np.float32))
+    if not c.enable_moe_block:
+        return
+    w.add_expert_count(c.num_experts)
+    w.add_expert_used_count(c.top_k_experts)
+    w.add_expert_feed_forward_length(c.moe_intermediate_size)
+    for i, layer in enumerate(model.model.layers):  # names that the map of gguf does not have
+        w.add_tensor(f"blk.{i}.ffn_gate_inp.scale", layer.router.scale.detach().float().numpy())
+        w.add_tensor(f"blk.{i}.ffn_down_exps.scale", layer.router.per_expert_scale.detach().float().numpy())
 
 
 def gemma4_tensors(name, x, config):
-    return [(name + (".weight" if name.endswith("layer_scalar") else ""), x)]
+    if name.endswith(("router.scale", "router.per_expert_scale")):
+        return []
+    return [(name + (".weight" if name.endswith(("layer_scalar", "experts.gate_up_proj", "experts.down_proj")) else ""), x)]
+
+
+def gemma4(name, layers, **more):
+    return Family(name,
+                  small(T.Gemma4TextConfig, tied=True, num_attention_heads=2, head_dim=8, global_head_dim=16,
+                        num_hidden_layers=len(layers), sliding_window=12,
+                        final_logit_softcapping=2.0,
+                        layer_types=["sliding_attention" if kind == "s" else "full_attention" for kind in layers],
+                        rope_parameters={"sliding_attention": PLAIN,
+                                         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                                                            "rope_theta": 1e6}}, **more),
+                  "Gemma4ForCausalLM", arch="gemma4", keys=gemma4_keys, tensors=gemma4_tensors)
 
 
 def phi3_keys(w, c, model):
@@ -185,16 +210,13 @@ def families():
                small(T.Gemma2Config, tied=True, head_dim=16, query_pre_attn_scalar=24, sliding_window=12,
                      num_hidden_layers=4, attn_logit_softcapping=1.5, final_logit_softcapping=2.0),
                "Gemma2ForCausalLM", old=old_spelling, arch="gemma2", keys=gemma2_keys, tensors=norms_plus_one),
-        Family("gemma4",
-               small(T.Gemma4TextConfig, tied=True, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
-                     global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True, num_hidden_layers=4,
-                     hidden_size_per_layer_input=0, vocab_size_per_layer_input=1, sliding_window=12,
-                     final_logit_softcapping=2.0,
-                     layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
-                     rope_parameters={"sliding_attention": PLAIN,
-                                      "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
-                                                         "rope_theta": 1e6}}),
-               "Gemma4ForCausalLM", arch="gemma4", keys=gemma4_keys, tensors=gemma4_tensors),
+        gemma4("gemma4", "sfsf", num_key_value_heads=2, num_global_key_value_heads=1, attention_k_eq_v=True,
+               hidden_size_per_layer_input=0, vocab_size_per_layer_input=1),
+        gemma4("gemma4_e", "sfsssf", num_key_value_heads=1, num_kv_shared_layers=3, use_double_wide_mlp=True,
+               hidden_size_per_layer_input=16, vocab_size_per_layer_input=128),
+        gemma4("gemma4_moe", "sf", num_key_value_heads=2, num_global_key_value_heads=1, attention_k_eq_v=True,
+               hidden_size_per_layer_input=0, vocab_size_per_layer_input=1, enable_moe_block=True, num_experts=4,
+               top_k_experts=2, moe_intermediate_size=32),
         Family("phi3",
                small(T.Phi3Config, original_max_position_embeddings=16,
                      rope_parameters=PLAIN | {"rope_type": "longrope", "partial_rotary_factor": 0.5,

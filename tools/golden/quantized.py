@@ -79,9 +79,11 @@ def to_eight_bit_floats(source, target, plain):
 def to_q8_0_values(source, plain):
     """The checkpoint in `source` with the values that Q8_0 has, where a GGUF file has it: not in vectors and routers."""
     tensors = load_file(source / "model.safetensors")
+    transposed = any(name.endswith("experts.gate_up_proj_bias") for name in tensors)  # stacks of GPT-OSS
     for name, x in tensors.items():
         kept = any(word in name for word in ("norm", ".gate.weight", "router", "expert_gate", "conv", "position", "token_type", "wpe"))
-        if x.ndim >= 2 and name.endswith(".weight") and not kept:
+        stack = name.endswith(("experts.gate_up_proj", "experts.down_proj")) and not transposed
+        if x.ndim >= 2 and (name.endswith(".weight") or stack) and not kept:
             tensors[name] = q8_0(x, 0 if ".c_" in name else -1).contiguous()  # c_attn ... of GPT-2 are stored transposed
     plain_values(tensors, copy_folder(source, plain))
 

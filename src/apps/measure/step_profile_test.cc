@@ -96,7 +96,7 @@ TEST_P(EveryKind, StatesWhatEachOperationReads) {
 
 INSTANTIATE_TEST_SUITE_P(StepProfile, EveryKind,
                          ::testing::Values("gemma3", "gpt2", "gpt_oss", "mixtral", "deepseek_v3", "lfm2", "qwen3_next",
-                                           "ministral3", "olmo2"));
+                                           "ministral3", "olmo2", "gemma4_e", "gemma4_moe"));
 
 TEST(StepProfile, SaysWhatAStepDoesNotFitInto) {
   const auto instance = load_instance(options_of("llama"));

@@ -83,7 +83,7 @@ void choose_by_scores(const float* logits, float* choice, const float* bias, int
 }
 
 void route(Queue /*queue*/, const Routing& routing, Tensor chosen, Tensor choice, Tensor logits, const RouterRule& rule,
-           Tensor bias) {
+           const RouterNumbers& numbers) {
   const int32_t tokens = logits.dims[0];
   const int32_t experts = logits.dims[1];
   const int32_t used = routing.places.dims[1];
@@ -93,12 +93,15 @@ void route(Queue /*queue*/, const Routing& routing, Tensor chosen, Tensor choice
     int32_t* const of_token = chosen.row<int32_t>(t);
     float* const weights = routing.weights.row<float>(t);
     if (choice) {
-      choose_by_scores(logits.row<float>(t), choice.row<float>(t), bias ? bias.as<float>() : nullptr, experts, rule,
-                       of_token, weights);
+      const auto* const bias = numbers.bias ? numbers.bias.as<float>() : nullptr;
+      choose_by_scores(logits.row<float>(t), choice.row<float>(t), bias, experts, rule, of_token, weights);
     } else {
       choose(logits.row<float>(t), experts, rule, of_token, weights);
     }
-    for (int32_t k = 0; k < used; ++k) ++starts[of_token[k] + 1];
+    for (int32_t k = 0; k < used; ++k) {
+      ++starts[of_token[k] + 1];
+      if (numbers.factors) weights[k] *= numbers.factors.as<float>()[of_token[k]];
+    }
   }
   for (int32_t e = 0; e < experts; ++e) starts[e + 1] += starts[e];
   // A counting sort; each start moves to the end of its expert while it runs, which is the start of the next one.

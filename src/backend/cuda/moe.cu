@@ -28,6 +28,7 @@ struct Choice {
   int used;
   bool renormalize;
   float scale;
+  const float* factors;  // of the experts, or null
 };
 
 /// Up to 256 experts of a token in the registers of a warp, as keys that ascend with logits; 0: none or taken.
@@ -95,7 +96,10 @@ __device__ __forceinline__ void choose_of_token(int* chosen, float* weights, con
     sum = warp_sum(sum);
   }
   __syncwarp();
-  for (int k = lane; k < choice.used; k += 32) weights[k] = weights[k] / sum * choice.scale;
+  for (int k = lane; k < choice.used; k += 32) {
+    const float factor = choice.factors == nullptr ? choice.scale : choice.scale * choice.factors[chosen[k]];
+    weights[k] = weights[k] / sum * factor;
+  }
 }
 
 /// A warp for each token.
@@ -196,13 +200,14 @@ __global__ void __launch_bounds__(place_threads) place(Places to, const int* cho
 }
 
 void route(Queue queue, const Routing& routing, Tensor chosen, Tensor by_scores, Tensor logits, const RouterRule& rule,
-           Tensor bias) {
-  const Choice choice{logits.dims[0], logits.dims[1], rule.used, rule.renormalize, rule.scale};
+           const RouterNumbers& numbers) {
+  const Choice choice{logits.dims[0],   logits.dims[1], rule.used,
+                      rule.renormalize, rule.scale,     numbers.factors ? numbers.factors.as<float>() : nullptr};
   const Places to{routing.tokens.as<int>(), routing.starts.as<int>(), routing.places.as<int>()};
   auto* const weights = routing.weights.as<float>();
   const int pairs = choice.tokens * choice.used;
   if (by_scores) {
-    choose_by_scores(queue, chosen, routing.weights, by_scores, logits, rule, bias);
+    choose_by_scores(queue, chosen, routing.weights, by_scores, logits, rule, numbers);
   } else if (pairs <= few_pairs) {
     return launch(queue, route_few, 1, place_threads, 0, to, weights, logits.as<float>(), logits.strides[0], choice);
   } else {

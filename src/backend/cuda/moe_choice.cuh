@@ -36,6 +36,6 @@ __device__ __forceinline__ int next_best(const float* logits, int experts, int l
 
 /// The experts of every token and their weights, where they are chosen by scores.   choice: memory, [tokens, experts]
 void choose_by_scores(Queue queue, Tensor chosen, Tensor weights, Tensor choice, Tensor logits, const RouterRule& rule,
-                      Tensor bias);
+                      const RouterNumbers& numbers);
 
 }  // namespace quern::cuda

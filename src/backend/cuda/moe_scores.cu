@@ -70,8 +70,9 @@ __device__ void keep_best_groups(float* choice, const Scoring& scoring) {
 }
 
 /// A warp for each token.
-__global__ void __launch_bounds__(32 * warps) choose(int* chosen, float* weights, float* choice, const float* logits,
-                                                     int64_t stride, const float* bias, Scoring scoring) {
+__global__ void __launch_bounds__(32 * warps)
+    choose(int* chosen, float* weights, float* choice, const float* logits, int64_t stride, const float* bias,
+           const float* factors, Scoring scoring) {
   allow_next();
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t token = int64_t{blockIdx.x} * warps + threadIdx.x / 32;
@@ -100,17 +101,18 @@ __global__ void __launch_bounds__(32 * warps) choose(int* chosen, float* weights
   }
   __syncwarp();
   const float factor = rule.renormalize ? rule.scale / total : rule.scale;
-  for (int k = lane; k < rule.used; k += 32) weights[k] *= factor;
+  for (int k = lane; k < rule.used; k += 32) weights[k] *= factors == nullptr ? factor : factor * factors[chosen[k]];
 }
 
 }  // namespace
 
 void choose_by_scores(Queue queue, Tensor chosen, Tensor weights, Tensor choice, Tensor logits, const RouterRule& rule,
-                      Tensor bias) {
+                      const RouterNumbers& numbers) {
   const Scoring scoring{rule, logits.dims[0], logits.dims[1]};
   launch(queue, choose, static_cast<unsigned>((scoring.tokens + warps - 1) / warps), 32 * warps, 0, chosen.as<int>(),
          weights.as<float>(), choice.as<float>(), logits.as<float>(), logits.strides[0],
-         bias ? bias.as<float>() : nullptr, scoring);
+         numbers.bias ? numbers.bias.as<float>() : nullptr, numbers.factors ? numbers.factors.as<float>() : nullptr,
+         scoring);
 }
 
 }  // namespace quern::cuda

@@ -50,6 +50,36 @@ TEST(DenseFamilies, Gemma2CapsAndAlternates) {
                 "; ffn 96 gelu_tanh; post norms\n");
 }
 
+constexpr const char* gemma4_e2b = R"({"architectures": ["Gemma4ForConditionalGeneration"], "text_config": {
+    "attention_k_eq_v": false, "enable_moe_block": false, "final_logit_softcapping": 30.0, "global_head_dim": 512,
+    "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1536, "hidden_size_per_layer_input": 256,
+    "intermediate_size": 6144, "max_position_embeddings": 131072, "num_attention_heads": 8,
+    "num_global_key_value_heads": null, "num_hidden_layers": 12, "num_key_value_heads": 1, "num_kv_shared_layers": 7,
+    "rms_norm_eps": 1e-06, "sliding_window": 512, "tie_word_embeddings": true, "use_bidirectional_attention": null,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention",
+                    "sliding_attention", "sliding_attention", "sliding_attention", "full_attention",
+                    "sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "use_double_wide_mlp": true, "vocab_size": 262144, "vocab_size_per_layer_input": 262144)";
+
+TEST(DenseFamilies, Gemma4SharesKeysAndHasInputsOfLayers) {
+  const std::string local = "rope 256 1..0.000107461";
+  const std::string full = "rope 512 1..0";
+  const std::string rest = " gelu_tanh; post norms; scaled\n";
+  EXPECT_EQ(described(std::string(gemma4_e2b) + "}}"),
+            "Gemma4ForConditionalGeneration: 12 layers, dim 1536, vocabulary 262144, 131072 positions\n"
+            "rms norm eps 1e-06; embedding x 39.1918; 256 inputs of each layer, gelu_tanh; tied output, softcap 30\n"
+            "layers 0-1 3-4: attention 8/1 heads of 256, scale 1, window 512, qk norm, v norm, " +
+                local + "; ffn 6144" + rest + "layers 2: attention 8/1 heads of 512, scale 1, qk norm, v norm, " +
+                full + "; ffn 6144" + rest +
+                "layers 5-6 8-10: attention 8/1 heads of 256 to the keys of layer 4, scale 1, window 512, " + local +
+                "; ffn 12288" + rest + "layers 7 11: attention 8/1 heads of 512 to the keys of layer 2, scale 1, " +
+                full + "; ffn 12288" + rest);
+  EXPECT_EQ(described(std::string(gemma4_e2b) + R"(, "num_kv_shared_layers": 10}})"),
+            "config: \"num_kv_shared_layers\" is 10, which leaves no layer of the kind of layer 2 to have keys");
+  EXPECT_EQ(described(std::string(gemma4_e2b) + R"(, "num_kv_shared_layers": 12}})"),
+            "config: \"num_kv_shared_layers\" is 12, which leaves no layer of the kind of layer 0 to have keys");
+}
+
 TEST(DenseFamilies, Glm4RotatesNeighboursOfHalfAHead) {
   EXPECT_EQ(described(with(R"({"architectures": ["Glm4ForCausalLM"], "head_dim": 16})")),
             "Glm4ForCausalLM: 2 layers, dim 64, vocabulary 100, 128 positions\n"

@@ -38,13 +38,13 @@ std::vector<bool> dense_layers(Config& config, size_t layers) {
 
 }  // namespace
 
-MoeSpec read_experts(Config& config, const char* hidden_key) {
+MoeSpec read_experts(Config& config, const char* hidden_key, const char* used_key) {
   MoeSpec moe;
   moe.experts = config.size(count_key(config), max_experts);
-  moe.router.used = config.size("num_experts_per_tok", max_experts);
+  moe.router.used = config.size(used_key, max_experts);
   if (moe.router.used > moe.experts) {
     config.refuse(
-        fmt::format("config: \"num_experts_per_tok\" is {}, more than the {} experts", moe.router.used, moe.experts));
+        fmt::format("config: \"{}\" is {}, more than the {} experts", used_key, moe.router.used, moe.experts));
   }
   moe.hidden = config.size(hidden_key, 1 << 20);
   moe.router.renormalize = config.flag_or("norm_topk_prob", false);

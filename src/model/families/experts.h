@@ -6,9 +6,9 @@
 
 namespace quern {
 
-/// Number of experts, how many a token uses, and their size under `hidden_key`. Scores are a softmax over all; weights
-/// are renormalized as "norm_topk_prob" says.
-MoeSpec read_experts(Config& config, const char* hidden_key);
+/// Number of experts, how many a token uses under `used_key`, and their size under `hidden_key`. Scores are a softmax
+/// over all; weights are renormalized as "norm_topk_prob" says.
+MoeSpec read_experts(Config& config, const char* hidden_key, const char* used_key = "num_experts_per_tok");
 
 /// The rest of what DeepSeek's configurations say, and those of families after it: groups, the factor on weights and
 /// shared experts.

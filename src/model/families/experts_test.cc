@@ -123,6 +123,26 @@ TEST(ExpertFamilies, Mixtral) {
             "moe 2 of 8 experts of 14336 silu, renormalized\n");
 }
 
+const std::string gemma4 = R"({"architectures": ["Gemma4ForCausalLM"], "attention_k_eq_v": true,
+  "enable_moe_block": true, "final_logit_softcapping": 30.0, "global_head_dim": 512, "head_dim": 256,
+  "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2816, "hidden_size_per_layer_input": 0,
+  "intermediate_size": 2112, "max_position_embeddings": 262144, "moe_intermediate_size": 704, "num_attention_heads": 16,
+  "num_experts": 128, "num_global_key_value_heads": 2, "num_hidden_layers": 30, "num_key_value_heads": 8,
+  "num_kv_shared_layers": 0, "rms_norm_eps": 1e-06, "sliding_window": 1024, "top_k_experts": 8,
+  "use_double_wide_mlp": false, "vocab_size": 262144})";
+
+TEST(ExpertFamilies, Gemma4HasAnFfnBesideItsExperts) {
+  const std::string rest =
+      "; ffn 2112 gelu_tanh beside moe 8 of 128 experts of 704 gelu_tanh, renormalized; post norms; scaled\n";
+  EXPECT_EQ(described(gemma4),
+            "Gemma4ForCausalLM: 30 layers, dim 2816, vocabulary 262144, 262144 positions\n"
+            "rms norm eps 1e-06; embedding x 53.066; tied output, softcap 30\n"
+            "layers 0-4 6-10 12-16 18-22 24-28: attention 16/8 heads of 256, scale 1, window 1024, qk norm, v norm, "
+            "rope 256 1..0.000107461" +
+                rest + "layers 5 11 17 23 29: attention 16/2 heads of 512, scale 1, qk norm, v norm, v = k, " +
+                "rope 512 1..0" + rest);
+}
+
 struct Refusal {
   const std::string& config;
   const char* members;
@@ -143,6 +163,8 @@ TEST(ExpertFamilies, WhatIsNotSupportedIsRefusedByName) {
        "config: 8 experts in 8 groups, but a group must have two"},
       {deepseek_v3, R"({"n_group": 64})", "config: \"n_group\" is 64, but must be between 0 and 32"},
       {deepseek_v3, R"({"qk_nope_head_dim": null})", "config: \"qk_nope_head_dim\" is missing"},
+      {gemma4, R"({"top_k_experts": 129})", "config: \"top_k_experts\" is 129, more than the 128 experts"},
+      {gemma4, R"({"top_k_experts": null})", "config: \"top_k_experts\" is missing"},
       {gpt_oss, R"({"swiglu_limit": 5.0})", "config: \"swiglu_limit\" must be 7 and \"swiglu_alpha\" 1.702"},
       {gpt_oss, R"({"num_local_experts": 0})", "config: \"num_local_experts\" is 0, but must be positive"},
   };

@@ -14,7 +14,8 @@ constexpr Spelling spellings[] = {{"mlp.", "gate"},
                                   {"mlp.", "router"},
                                   {"block_sparse_moe.", "gate"},
                                   {"block_sparse_moe.", "router.layer"},
-                                  {"feed_forward.", "router"}};
+                                  {"feed_forward.", "router"},
+                                  {"", "router.proj"}};
 
 /// The first of the names that is there, or else the first.
 std::string first_of(const Weights& weights, std::initializer_list<std::string> names) {

@@ -2,10 +2,9 @@
 // that all share.
 #include "ops/moe.h"
 
-#include <vector>
-
 #include "model/block.h"
 #include "model/ffns/expert_files.h"
+#include "model/ffns/experts.h"
 #include "ops/elementwise.h"
 #include "ops/gated.h"
 #include "ops/linear.h"
@@ -23,12 +22,7 @@ class Moe final : public Block {
     if (spec_.choice_bias) {
       ASSIGN_OR_RETURN(choice_bias_, files.choice_bias());
     }
-    for (int expert = 0; expert < spec_.experts; ++expert) {
-      ASSIGN_OR_RETURN(Matrix gate_up, files.gate_up(expert));
-      ASSIGN_OR_RETURN(Matrix down, files.down(expert));
-      gate_up_.push_back(gate_up);
-      down_.push_back(down);
-    }
+    TRY(experts_.load(spec_, files));
     if (spec_.shared_hidden > 0) {
       ASSIGN_OR_RETURN(shared_gate_up_, files.shared_gate_up());
       ASSIGN_OR_RETURN(shared_down_, files.shared_down());
@@ -43,9 +37,8 @@ class Moe final : public Block {
     Exec& exec = step.exec;
     const Tensor scores = exec.arena.tensor(Dtype::f32, x.dims[0], spec_.experts);
     linear_into(exec, scores, x, router_, false);
-    const Routing routing = route(exec, scores, spec_.router, choice_bias_);
-    const Tensor hidden = expert_gated(exec, x, gate_up_.data(), routing, spec_.activation, down_.data());
-    combine(exec, y, expert_linear(exec, hidden, down_.data(), routing), routing, accumulate);
+    const Routing routing = route(exec, scores, spec_.router, {.bias = choice_bias_});
+    experts_.run(exec, x, routing, y, accumulate);
     if (spec_.shared_hidden > 0) add_shared(exec, x, y);
   }
 
@@ -62,9 +55,8 @@ class Moe final : public Block {
 
   MoeSpec spec_;
   Matrix router_;
-  Tensor choice_bias_;           // [experts], or none
-  std::vector<Matrix> gate_up_;  // one for each expert
-  std::vector<Matrix> down_;
+  Tensor choice_bias_;  // [experts], or none
+  Experts experts_;
   Matrix shared_gate_up_;
   Matrix shared_down_;
   Matrix shared_gate_;

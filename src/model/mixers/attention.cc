@@ -4,6 +4,7 @@
 #include <array>
 
 #include "model/block.h"
+#include "model/mixers/cached_heads.h"
 #include "model/mixers/head_steps.h"
 #include "ops/linear.h"
 #include "ops/modulate.h"
@@ -17,13 +18,12 @@ class Attention final : public Block {
   Attention(const AttentionSpec& spec, const BlockPlace& place)
       : q_size_(spec.heads * spec.head_dim),
         kv_size_(spec.kv_heads * spec.head_dim),
-        kv_heads_(spec.kv_heads),
         head_dim_(spec.head_dim),
-        layer_(place.layer),
         rope_(spec.rope.dims > 0 ? place.rope : -1),
         interleaved_(spec.rope.interleaved),
         norm_eps_(place.norm.eps),
-        params_{spec.heads, spec.scale, spec.softcap, spec.window, spec.causal} {}
+        params_{spec.heads, spec.scale, spec.softcap, spec.window, spec.causal},
+        cached_(place.layer, spec.kv_heads, spec.head_dim) {}
 
   Status load(const AttentionSpec& spec, const BlockPlace& place, Weights& weights) {
     const std::string prefix = place.prefix + "self_attn.";
@@ -39,14 +39,12 @@ class Attention final : public Block {
           weights.vector(prefix + (weights.has(prefix + "sinks") ? "sinks" : "sinks.weight"), spec.heads, 0.0F));
     }
     ASSIGN_OR_RETURN(head_steps_, load_head_steps(spec, place, weights));
-    ASSIGN_OR_RETURN(k_scale_, cache_scale(prefix, "k", weights));
-    ASSIGN_OR_RETURN(v_scale_, cache_scale(prefix, "v", weights));
-    return {};
+    return cached_.load(prefix, weights);
   }
 
   void forward(Step& step, Tensor x, Tensor y, bool accumulate) const override {
     Exec& exec = step.exec;
-    const PagedKv kv = pages(step.kv);
+    const PagedKv kv = cached_.pages(step.kv);
     const Tensor qkv = linear(exec, x, qkv_);
     const Tensor q = qkv.columns(0, q_size_);
     const Tensor k = qkv.columns(q_size_, kv_size_);
@@ -84,44 +82,20 @@ class Attention final : public Block {
     return {};
   }
 
-  /// Where a file keeps the scales of cached keys ("k") or values ("v"), if it does.
-  Result<Tensor> cache_scale(const std::string& prefix, const std::string& what, Weights& weights) const {
-    for (const std::string& name :
-         {what + "_scale", what + "_proj." + what + "_scale", "attn." + what + "_scale", "qkv_proj." + what + "_scale",
-          what + "_proj.output_scale", std::string("kv_scale")}) {
-      if (weights.has(prefix + name)) return weights.spread(prefix + name, kv_heads_);
-    }
-    return Tensor{};
-  }
-
-  PagedKv pages(const KvCache& cache) const {
-    PagedKv kv = cache.layer(layer_);
-    kv.heads = kv_heads_;
-    kv.head_dim = head_dim_;
-    if (cache.dtype == Dtype::f8) {
-      kv.k_scale = k_scale_;
-      kv.v_scale = v_scale_;
-    }
-    return kv;
-  }
-
   int q_size_;
   int kv_size_;
-  int kv_heads_;
   int head_dim_;
-  int layer_;
   int rope_;
   bool interleaved_;
   float norm_eps_;
   AttentionParams params_;
+  CachedHeads cached_;
   Matrix qkv_;
   Matrix output_gate_;  // or none
   Matrix output_;
   HeadSteps head_steps_;
   Tensor q_norm_;
   Tensor k_norm_;
-  Tensor k_scale_;  // [kv heads] f32 of keys cached as 8-bit floats, or none
-  Tensor v_scale_;
 };
 
 }  // namespace
