@@ -252,10 +252,12 @@ TEST_P(AttentionInPieces, GivesTheSameBitsWholeChunkedBatchedAndTokenByToken) {
     batched.step({{2, 0, batched.length(2)}, {0, 0, 5}, {1, 0, 1}});
     batched.step({{0, 5, batched.length(0)}, {1, 1, batched.length(1)}});
     Fixture single(GetParam(), 3, 4);
-    for (int32_t t = 0; t < single.length(0); ++t) {
+    constexpr int32_t later = 30;  // one sequence after the other has more keys than a split
+    for (int32_t step = 0; step < single.length(0) + 2 * later; ++step) {
       std::vector<Chunk> chunks;
       for (int32_t i = 0; i < 3; ++i) {
-        if (t < single.length(i)) chunks.push_back({i, t, t + 1});
+        const int32_t t = step - i * later;
+        if (t >= 0 && t < single.length(i)) chunks.push_back({i, t, t + 1});
       }
       single.step(chunks);
     }

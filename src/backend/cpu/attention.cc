@@ -101,6 +101,8 @@ struct Call {
   float first_max(int32_t head) const { return params.sinks ? params.sinks.as<float>()[head] : no_score; }
   float first_sum() const { return params.sinks ? 1.0F : 0.0F; }
   bool by_splits() const { return static_cast<bool>(scratch.partials); }
+  /// Whether the keys of a segment are the work of several.
+  bool is_split(int32_t segment) const { return by_splits() && end_split(segment) - first_split(segment) > 1; }
 
   int32_t first_key(int32_t token) const {
     return params.window > 0 ? std::max(0, position(token) - params.window + 1) : 0;
@@ -347,7 +349,7 @@ void do_work(Tile& tile, const Call& call, const Work& work) {
     for (int32_t row = 0; row < tile.rows; ++row) {
       const float split_sum = sum(load(tile.split_sum + row * lanes));
       const float* sums = tile.split + row * tile.dims;
-      if (!call.by_splits()) {
+      if (!call.is_split(work.segment)) {
         merge(tile.total + row * tile.dims, tile.total_max[row], tile.total_sum[row], sums, tile.split_max[row],
               split_sum, tile.dims);
         continue;
@@ -361,7 +363,7 @@ void do_work(Tile& tile, const Call& call, const Work& work) {
       to[tile.dims + 1] = split_sum;
     }
   }
-  if (call.by_splits()) return;
+  if (call.is_split(work.segment)) return;
   for (int32_t row = 0; row < tile.rows; ++row) {
     const int32_t query_row = work.first_row + row;
     const int64_t token = call.start(work.segment) + query_row / call.group;
@@ -426,6 +428,15 @@ Work work_of(const Call& call, int32_t item) {
   return work;
 }
 
+/// Asks for the first keys of a unit of work while the one before it is done.
+void prefetch_work(const Call& call, const Work& work) {
+  const int32_t first_token = call.start(work.segment) + work.first_row / call.group;
+  const int32_t last_token = call.start(work.segment) + (work.first_row + work.rows - 1) / call.group;
+  const int32_t first = std::max(work.first_split * split_keys, call.first_key(first_token) / block_keys * block_keys);
+  const int32_t* pages = call.kv.table.row<int32_t>(call.segments.rows.as<int32_t>()[work.segment]);
+  prefetch_block(call.kv, pages, work.head, first, call.end_key(work.segment, last_token));
+}
+
 void attention_scratch(Queue /*queue*/, Tensor q, const PagedKv& kv, const Segments& segments,
                        const AttentionParams& params, int64_t& bytes) {
   const int64_t partials = int64_t{q.dims[0]} * params.heads * splits_of(q.dims[0], kv);
@@ -438,18 +449,27 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
   const int32_t tile_rows = std::min(max_tile_rows, tile_floats / rounded(kv.head_dim));
   const Call call{out, q, kv, segments, params, scratch, params.heads / kv.heads, tile_rows, rounded(kv.value_dim())};
   auto& pool = *static_cast<ThreadPool*>(queue.native);
-  pool.parallel_for(number_work(call), 1, [&](int64_t begin, int64_t end) {
+  const int32_t items = number_work(call);
+  pool.parallel_for(items, 1, [&](int64_t begin, int64_t end) {
     Tile tile;
-    for (int64_t item = begin; item < end; ++item) do_work(tile, call, work_of(call, static_cast<int32_t>(item)));
+    for (auto item = static_cast<int32_t>(begin); item < end; ++item) {
+      if (item + 1 < items) prefetch_work(call, work_of(call, item + 1));
+      do_work(tile, call, work_of(call, item));
+    }
   });
-  if (!call.by_splits()) return;
+  bool any_split = false;
+  for (int32_t segment = 0; segment < segments.rows.dims[0]; ++segment) {
+    any_split |= call.tokens(segment) > 0 && call.is_split(segment);
+  }
+  if (!any_split) return;
   const int32_t tokens = segments.starts.as<int32_t>()[segments.rows.dims[0]];
   pool.parallel_for(int64_t{tokens} * params.heads, 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto token = static_cast<int32_t>(i / params.heads);
       const auto* starts = segments.starts.as<int32_t>();
-      const auto segment = std::upper_bound(starts, starts + segments.starts.dims[0], token) - starts - 1;
-      merge_partials(call, static_cast<int32_t>(segment), token, static_cast<int32_t>(i % params.heads));
+      const auto after = std::upper_bound(starts, starts + segments.starts.dims[0], token);
+      const auto segment = static_cast<int32_t>(after - starts - 1);
+      if (call.is_split(segment)) merge_partials(call, segment, token, static_cast<int32_t>(i % params.heads));
     }
   });
 }

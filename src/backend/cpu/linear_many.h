@@ -78,11 +78,11 @@ void add_tile(const IntegerBlock<Parts, HasMinimum>& block, int records, const i
         const Floats scale = broadcast(groups[t].scale);
         for (int p = 0; p < 2; ++p) {
           float* sum = sums + (t * 2 + p) * lanes;
-          Floats value = fma(block.scales[r][part][p], to_floats(dots[p][t]) * scale, load_floats(sum));
+          Floats value = load_floats(sum);
           if constexpr (HasMinimum) {
             value = fma(block.minima[r][part][p], broadcast(part_sum<Parts>(groups[t], part)), value);
           }
-          store(sum, value);
+          store(sum, fma(block.scales[r][part][p], to_floats(dots[p][t]) * scale, value));
         }
       }
     }

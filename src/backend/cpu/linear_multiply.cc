@@ -1,5 +1,6 @@
 #include "backend/cpu/linear_multiply.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -23,31 +24,29 @@ bool wants(const Matrix& matrix, bool integers) {
 }
 
 /// 32 floats as 16-bit values with one scale. A value that is not finite makes the scale so, hence all products.
-void quantize(const float* x, int16_t* values, ActivationGroup& group) {
-  uint32_t largest = 0;
-  for (int i = 0; i < record_columns; ++i) {
-    const uint32_t magnitude = std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFU;
-    largest = magnitude > largest ? magnitude : largest;
+QUERN_INLINE void quantize(const float* x, int16_t* values, ActivationGroup& group) {
+  constexpr int vectors = record_columns / lanes;
+  Ints magnitudes{};
+  for (int i = 0; i < vectors; ++i) {
+    const Ints bits = bits_of(load(x + i * lanes)) & 0x7FFFFFFF;
+    magnitudes = bits > magnitudes ? bits : magnitudes;
   }
-  // Below this the inverse overflows; such a group counts as zero.
-  const bool tiny = largest < std::bit_cast<uint32_t>(1e-30F);
-  const float magnitude = tiny ? 0.0F : std::bit_cast<float>(largest);
+  const auto largest = std::bit_cast<float>(__builtin_reduce_max(magnitudes));
+  const bool tiny = largest < 1e-30F;  // the inverse would overflow; such a group counts as zero
+  const float magnitude = tiny ? 0.0F : largest;
   const float inverse = tiny ? 0.0F : largest_value / magnitude;
-  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
-  constexpr float magic = 12582912.0F;
-  int32_t sums[2] = {0, 0};
-  for (int half = 0; half < 2; ++half) {
-    for (int i = 16 * half; i < 16 * half + 16; ++i) {
-      const int32_t bits = std::bit_cast<int32_t>(x[i] * inverse + magic);
-      const auto value = static_cast<int16_t>(bits - std::bit_cast<int32_t>(magic));
-      values[i] = value;
-      sums[half] += value;
-    }
+  constexpr float magic = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  Ints sums[2] = {};
+  for (int i = 0; i < vectors; ++i) {
+    const Ints rounded = bits_of(load(x + i * lanes) * inverse + magic) - std::bit_cast<int32_t>(magic);
+    using Values [[gnu::vector_size(lanes * 2)]] = int16_t;
+    const auto narrow = __builtin_convertvector(rounded, Values);
+    std::memcpy(values + i * lanes, &narrow, sizeof narrow);
+    sums[2 * i / vectors] += __builtin_convertvector(narrow, Ints);
   }
+  for (int half = 0; half < 2; ++half) group.half_sums[half] = __builtin_reduce_add(sums[half]);
   group.scale = magnitude / largest_value;
-  group.sum = group.scale * static_cast<float>(sums[0] + sums[1]);
-  group.half_sums[0] = sums[0];
-  group.half_sums[1] = sums[1];
+  group.sum = group.scale * static_cast<float>(group.half_sums[0] + group.half_sums[1]);
 }
 
 /// Rows [row, row + rows) of a token; `sums` are those of the panel.
@@ -149,9 +148,10 @@ void prepare_token(const Activations& to, int32_t token, const float* row, int32
   for (int32_t record = 0; record < to.records; ++record) {
     const int64_t group = group_index(to, first, tokens, record) + token - first;
     const float* from = row + record * record_columns;
-    float padded[record_columns] = {};
-    if (cols - record * record_columns < record_columns) {
-      std::memcpy(padded, from, sizeof(float) * static_cast<size_t>(cols - record * record_columns));
+    float padded[record_columns];
+    if (const int32_t left = cols - record * record_columns; left < record_columns) {
+      std::fill_n(padded, record_columns, 0.0F);
+      std::copy_n(from, left, padded);
       from = padded;
     }
     if (to.values != nullptr) quantize(from, to.values + group * record_columns, to.groups[group]);

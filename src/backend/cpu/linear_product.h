@@ -37,7 +37,16 @@ QUERN_INLINE void add_part(const std::byte* record, const typename P::Header& he
     const int32_t sum = P::parts == 2 ? groups[t].half_sums[Part] : groups[t].half_sums[0] + groups[t].half_sums[1];
     dots[t] = broadcast_int(-P::zero * sum);
   }
+  Floats minimum{};
+  if constexpr (P::has_minimum) minimum = P::template minimum<Part>(record, header);
   P::template pairs<Part>(record, [&]<int J>(Pair<J>, Ints weights) __attribute__((always_inline)) {
+    // Between integer products there is room for the multiply-adds of minima: behind them they cost twice as much.
+    constexpr int pairs_a_token = 16 / P::parts / few_tile;
+    constexpr int token = J / pairs_a_token % few_tile;
+    if constexpr (P::has_minimum && J % pairs_a_token == 0 && token < Tokens) {
+      sums[token] = fma(minimum, broadcast(part_sum<P::parts>(groups[token], Part)), sums[token]);
+      if constexpr (Tokens > 2) asm volatile("" : "+m"(sums[token]));  // keeps it here
+    }
     for (int t = 0; t < Tokens; ++t) {
       dots[t] = dot(dots[t], weights, broadcast_int(pair_at(values + t * record_columns + 2 * J)));
       in_order(dots[t]);
@@ -46,10 +55,6 @@ QUERN_INLINE void add_part(const std::byte* record, const typename P::Header& he
   const Floats scale = P::template scale<Part>(record, header);
   for (int t = 0; t < Tokens; ++t) {
     sums[t] = fma(scale, to_floats(dots[t]) * broadcast(groups[t].scale), sums[t]);
-  }
-  if constexpr (P::has_minimum) {
-    const Floats minimum = P::template minimum<Part>(record, header);
-    for (int t = 0; t < Tokens; ++t) sums[t] = fma(minimum, broadcast(part_sum<P::parts>(groups[t], Part)), sums[t]);
   }
 }
 
