@@ -15,20 +15,63 @@ using panels::panel_height;
 using panels::record_columns;
 using panels::records_of;
 
-/// Fields of `Width` bits of a word: those at even places to the low half, those at odd places to the high half.
+using Words [[gnu::vector_size(lanes_bytes)]] = uint32_t;
+
+/// Fields of `Width` bits of each word: those at even places to the low half, those at odd places to the high half.
 template <int Width>
-uint32_t split(uint32_t word) {
+QUERN_INLINE Words split(Words words) {
   constexpr uint32_t masks[] = {0x55555555U, 0x33333333U, 0x0F0F0F0FU, 0x00FF00FFU, 0x0000FFFFU};
-  uint32_t halves[2] = {word, word >> Width};
-  for (uint32_t& half : halves) {
-    int level = Width == 1 ? 0 : Width == 2 ? 1 : 2;
+  Words halves[2] = {words, words >> Width};
+  for (Words& half : halves) {
+    int level = Width == 1 ? 0 : Width == 2 ? 1 : Width == 4 ? 2 : 3;
     half &= masks[level];
     for (int shift = Width; shift < 16; shift *= 2) half = (half | half >> shift) & masks[++level];
   }
   return halves[0] | halves[1] << 16;
 }
 
-/// One row's places in a record: word `index` of the planes, then 16- and 8-bit scales behind them.
+/// Widths of the fields in the planes of a half record, and how many planes have each.
+struct Planes {
+  int width;
+  int count;
+  int rest_width = 0;
+  int rest_count = 0;
+};
+template <typename Format>
+constexpr Planes planes = {Format::low_bits, Format::low_bits, 1, Format::has_last_bit ? 1 : 0};
+template <>
+constexpr Planes planes<Q4_0> = {4, 4};
+template <>
+constexpr Planes planes<Q4_1> = {4, 4};
+template <>
+constexpr Planes planes<Q4_K> = {4, 4};
+template <>
+constexpr Planes planes<Q5_0> = {4, 4, 1, 1};
+template <>
+constexpr Planes planes<Q6_K> = {4, 4, 2, 2};
+template <>
+constexpr Planes planes<Q8_0> = {8, 8};
+
+template <int Width>
+void split_planes(std::byte* plane, int count) {
+  if constexpr (Width > 0) {
+    for (const std::byte* const end = plane + count * lanes_bytes; plane < end; plane += lanes_bytes) {
+      const Words words = split<Width>(panels::load_as<Words>(plane));
+      std::memcpy(plane, &words, sizeof words);
+    }
+  }
+}
+
+/// The planes of a half record, which hold words as rows have them, become what kernels read.
+template <typename Format>
+void split_record(std::byte* record) {
+  constexpr Planes of = planes<Format>;
+  split_planes<of.width>(record, of.count);
+  split_planes<of.rest_width>(record + of.count * lanes_bytes, of.rest_count);
+}
+
+/// One row's places in a record: word `index` of the planes (split later, for all rows at once), then 16- and 8-bit
+/// scales behind them.
 struct Lane {
   std::byte* record;
   int lane;
@@ -49,7 +92,7 @@ struct Stored {
 };
 
 void low_bits(Lane to, const std::byte* data) {
-  for (int i = 0; i < 4; ++i) to.word(i, split<4>(load_u32(data + 4 * i)));
+  for (int i = 0; i < 4; ++i) to.word(i, load_u32(data + 4 * i));
 }
 
 void pack(Q4_0, Lane to, Lane /*header*/, Stored from) {
@@ -65,15 +108,12 @@ void pack(Q4_1, Lane to, Lane /*header*/, Stored from) {
 
 void pack(Q5_0, Lane to, Lane /*header*/, Stored from) {
   low_bits(to, from.data);
-  to.word(4, split<1>(load_u32(from.data + 16)));
+  to.word(4, load_u32(from.data + 16));
   to.half(5 * lanes_bytes, load_u16(from.scales));
 }
 
 void pack(Q8_0, Lane to, Lane /*header*/, Stored from) {
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t word = load_u32(from.data + 4 * i) ^ 0x80808080U;
-    to.word(i, (word & 0xFF0000FFU) | (word & 0x0000FF00U) << 8 | (word & 0x00FF0000U) >> 8);
-  }
+  for (int i = 0; i < 8; ++i) to.word(i, load_u32(from.data + 4 * i) ^ 0x80808080U);
   to.half(8 * lanes_bytes, load_u16(from.scales));
 }
 
@@ -88,7 +128,7 @@ void pack(Q4_K, Lane to, Lane header, Stored from) {
 void pack(Q6_K, Lane to, Lane header, Stored from) {
   low_bits(to, from.data + 16 * from.record);
   for (int i = 0; i < 2; ++i) {
-    to.word(4 + i, split<2>(load_u32(from.data + 128 + 8 * from.record + 4 * i)));
+    to.word(4 + i, load_u32(from.data + 128 + 8 * from.record + 4 * i));
     to.byte(6 * lanes_bytes + i * lanes, from.scales[2 * from.record + i]);
   }
   header.half(0, load_u16(from.scales + 16));
@@ -102,10 +142,10 @@ void pack_codes(Lane to, Stored from) {
   constexpr uint32_t low_flip = (flip & ((1U << bits) - 1)) * (bits == 4 ? 0x11111111U : 0x55555555U);
   constexpr uint32_t last_flip = flip >> bits != 0 ? 0xFFFFFFFFU : 0U;
   for (int i = 0; i < bits; ++i) {
-    to.word(i, split<bits>(load_u32(from.data + 4 * (bits * from.record + i)) ^ low_flip));
+    to.word(i, load_u32(from.data + 4 * (bits * from.record + i)) ^ low_flip);
   }
   if constexpr (Format::has_last_bit) {
-    to.word(bits, split<1>(load_u32(from.data + Format::low_bytes + 4 * from.record) ^ last_flip));
+    to.word(bits, load_u32(from.data + Format::low_bytes + 4 * from.record) ^ last_flip);
   }
 }
 
@@ -210,6 +250,10 @@ void pack_panel(std::byte* panel, const Weight& rows, int32_t first, int height)
       const int64_t at = (first + i) * groups + int64_t{piece} * groups_in_piece;
       pack_piece<Format>(panel + piece * piece_bytes, i / lanes, i % lanes, rows.data + at * Format::data_bytes,
                          rows.scales + at * Format::scale_bytes, std::min(columns, rows.cols - begin));
+    }
+    if constexpr (P::integers) {
+      std::byte* record = panel + piece * piece_bytes + 2 * P::header_bytes;
+      for (int i = 0; i < 2 * columns / record_columns; ++i) split_record<Format>(record + i * P::record_bytes);
     }
   }
 }
