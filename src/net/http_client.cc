@@ -64,6 +64,8 @@ Result<HttpUrl> parse_url(std::string_view url) {
   if (slash != std::string_view::npos) out.path = rest.substr(slash);
   while (out.path.ends_with('/')) out.path.pop_back();
   rest = rest.substr(0, slash);
+  // Before an error shows what may be a password.
+  if (rest.find('@') != std::string_view::npos) return Error{"a URL with a user name is not taken"};
   const size_t colon = rest.rfind(':');
   if (colon != std::string_view::npos && rest.find(']', colon) == std::string_view::npos) {
     const std::string_view digits = rest.substr(colon + 1);
@@ -75,7 +77,6 @@ Result<HttpUrl> parse_url(std::string_view url) {
   }
   if (rest.starts_with('[') && rest.ends_with(']')) rest = rest.substr(1, rest.size() - 2);
   if (rest.empty()) return Error{fmt::format("{}: the URL names no host", url)};
-  if (rest.find('@') != std::string_view::npos) return Error{"a URL with a user name is not taken"};
   out.host = rest;
   return out;
 }
@@ -88,7 +89,7 @@ struct HttpClient::State {
   std::string host;
   int port = 0;
   bool tls = false;
-  Result<std::optional<HttpUrl>> proxy = std::optional<HttpUrl>();  // whom to ask instead
+  Result<std::optional<Proxy>> proxy = std::optional<Proxy>();  // whom to ask instead
   asio::io_context io{1};
   std::optional<Stream> stream;  // while there is a connection
   int64_t heard_us = 0;          // when the last byte came
@@ -125,7 +126,7 @@ struct HttpClient::State {
     if (open()) co_return Status();
     inbox.clear();
     if (!proxy.ok()) co_return proxy.error();
-    const Status reached = *proxy ? co_await reach((*proxy)->host, (*proxy)->port) : co_await reach(host, port);
+    const Status reached = *proxy ? co_await reach((*proxy)->url.host, (*proxy)->url.port) : co_await reach(host, port);
     if (!reached.ok() || !tls) co_return reached;
     if (*proxy) {
       const Status through = co_await tunnel();
@@ -158,7 +159,8 @@ struct HttpClient::State {
 
   /// Lets the proxy connect us with the host; from then on it passes bytes on.
   asio::awaitable<Status> tunnel() {
-    const std::string text = fmt::format("CONNECT {0}:{1} HTTP/1.1\r\nhost: {0}:{1}\r\n\r\n", bracketed(host), port);
+    const std::string text = fmt::format("CONNECT {0}:{1} HTTP/1.1\r\nhost: {0}:{1}\r\n{2}\r\n", bracketed(host), port,
+                                         proxy_authorization());
     const auto [unsent, sent] = co_await asio::async_write(*stream, asio::buffer(text), kTuple);
     http::response_parser<http::empty_body> parser;
     parser.skip(true);
@@ -167,9 +169,11 @@ struct HttpClient::State {
       const auto [unread, size] = co_await http::async_read_header(*stream, inbox, parser, kTuple);
       failure = unread;
     }
-    const std::string& by = (*proxy)->host;
+    const std::string& by = (*proxy)->url.host;
     if (failure) co_return Error{fmt::format("no answer from the proxy {}: {}", by, failure.message())};
-    if (const unsigned status = parser.get().result_int(); status / 100 != 2)
+    const unsigned status = parser.get().result_int();
+    if (status == 407) co_return password_wanted();
+    if (status / 100 != 2)
       co_return Error{fmt::format("the proxy {} answers {} and does not connect to {}:{}", by, status, host, port)};
     inbox.clear();
     co_return Status();
@@ -189,13 +193,27 @@ struct HttpClient::State {
                     host, port, X509_verify_cert_error_string(verdict))};
   }
 
+  /// Whether a proxy reads our requests and passes them on, which it does not do with encrypted ones.
+  bool passed_on() const { return proxy.ok() && *proxy && !tls; }
+
+  std::string proxy_authorization() const {
+    const std::string& value = (*proxy)->authorization;
+    return value.empty() ? "" : fmt::format("Proxy-Authorization: {}\r\n", value);
+  }
+
+  Error password_wanted() const {
+    return Error{fmt::format(
+        "the proxy {} {}: name it as http://USER:PASSWORD@HOST:PORT", (*proxy)->url.host,
+        (*proxy)->authorization.empty() ? "asks for a user and a password" : "does not take this user and password")};
+  }
+
   std::string head_of(const HttpRequest& request) const {
-    const bool whole = proxy.ok() && *proxy && !tls;  // what a proxy passes on has a whole URL
-    const std::string origin = whole ? fmt::format("http://{}:{}", bracketed(host), port) : "";
+    const std::string origin = passed_on() ? fmt::format("http://{}:{}", bracketed(host), port) : "";
     std::string out = fmt::format("{} {}{} HTTP/1.1\r\n", request.method, origin, request.target);
     const bool usual = port == (tls ? 443 : 80);
     if (request.header("host").empty())
       out += usual ? fmt::format("host: {}\r\n", host) : fmt::format("host: {}:{}\r\n", host, port);
+    if (passed_on()) out += proxy_authorization();
     for (const auto& [name, value] : request.headers) out += fmt::format("{}: {}\r\n", name, value);
     if (!request.body.empty() || request.method == "POST")
       out += fmt::format("Content-Length: {}\r\n", request.body.size());
@@ -217,6 +235,7 @@ struct HttpClient::State {
     answered = true;
     heard_us = now_us();
     HttpResponse response{static_cast<int>(parser.get().result_int()), {}, ""};
+    if (response.status == 407 && passed_on()) co_return password_wanted();
     for (const auto& field : parser.get()) {
       response.headers.emplace_back(lower(std::string_view(field.name_string())), std::string(field.value()));
     }

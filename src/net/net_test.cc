@@ -494,6 +494,21 @@ TEST(Proxy, IsNotAskedForWhatTheListHas) {
   EXPECT_FALSE(is_listed(",,", "a"));
 }
 
+TEST(Proxy, MayWantAPassword) {
+  EXPECT_EQ(parse_proxy("http://a:81").value().url.port, 81);
+  EXPECT_EQ(parse_proxy("a:81/").value().authorization, "");
+  const Proxy proxy = parse_proxy("http://Aladdin:open%20sesame@a.org:3128").value();
+  EXPECT_EQ(proxy.authorization, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");  // of RFC 7617
+  EXPECT_EQ(proxy.url.text(), "http://a.org:3128");
+  EXPECT_EQ(parse_proxy("me@a").value().authorization, "Basic bWU6");
+  EXPECT_EQ(parse_proxy("me:p@ss:w@[::1]:1").value().url.host, "::1");
+  for (const char* wrong : {"https://me:secret@a:1", "socks5://me:secret@a", "http://me:secret@a:port", "me:secret@"}) {
+    const auto refused = parse_proxy(wrong);
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_EQ(refused.error().message.find("secret"), std::string::npos);
+  }
+}
+
 TEST(HttpClient, ParsesUrls) {
   EXPECT_EQ(parse_url("http://a.b:81/v1/").value().path, "/v1");
   EXPECT_EQ(parse_url("http://[::1]:81").value().host, "::1");
@@ -501,6 +516,7 @@ TEST(HttpClient, ParsesUrls) {
   EXPECT_EQ(parse_url("https://a").value().port, 443);
   EXPECT_EQ(parse_url("https://a?b=/c").value().path, "?b=/c");
   EXPECT_FALSE(parse_url("https://me@a").ok());
+  EXPECT_EQ(parse_url("https://me:secret@a:x").error().message, "a URL with a user name is not taken");
   EXPECT_FALSE(parse_url("ftp://a").ok());
   EXPECT_FALSE(parse_url("http://a:x").ok());
   EXPECT_FALSE(parse_url("http://").ok());

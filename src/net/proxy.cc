@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <openssl/evp.h>
 
 namespace quern {
 namespace {
@@ -36,6 +38,28 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+/// Percent escapes read once; what is none stays as it is.
+std::string unescaped(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned code = 0;
+    const bool escape = text[i] == '%' && i + 2 < text.size() &&
+                        std::from_chars(&text[i + 1], &text[i + 1] + 2, code, 16).ptr == &text[i + 1] + 2;
+    out += escape ? static_cast<char>(code) : text[i];
+    if (escape) i += 2;
+  }
+  return out;
+}
+
+std::string base64(std::string_view bytes) {
+  std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');
+  const int size =
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  out.resize(static_cast<size_t>(size));
+  return out;
+}
+
 }  // namespace
 
 bool is_listed(std::string_view list, std::string_view host) {
@@ -52,17 +76,37 @@ bool is_listed(std::string_view list, std::string_view host) {
   return false;
 }
 
-Result<std::optional<HttpUrl>> proxy_for(const HttpUrl& url) {
+/// No error says what the text was: it may have a password.
+Result<Proxy> parse_proxy(std::string_view text) {
+  constexpr std::string_view scheme = "http://";
+  if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
+  const std::string_view authority = text.substr(0, text.find_first_of("/?#"));
+  const size_t at = authority.rfind('@');
+  Proxy proxy;
+  if (at != std::string_view::npos) {
+    const std::string_view who = authority.substr(0, at);
+    const size_t colon = std::min(who.find(':'), who.size());
+    const std::string name = unescaped(who.substr(0, colon));
+    const std::string password = unescaped(who.substr(std::min(colon + 1, who.size())));
+    proxy.authorization = "Basic " + base64(name + ":" + password);
+    text.remove_prefix(at + 1);
+  }
+  auto url = parse_url(std::string(scheme) + std::string(text));
+  if (!url.ok()) return Error{"a proxy is http://HOST:PORT or http://USER:PASSWORD@HOST:PORT"};
+  proxy.url = std::move(*url);
+  return proxy;
+}
+
+Result<std::optional<Proxy>> proxy_for(const HttpUrl& url) {
   const std::string host = lower(url.host);
-  if (is_this_machine(host) || is_listed(variable("no_proxy"), host)) return std::optional<HttpUrl>();
+  if (is_this_machine(host) || is_listed(variable("no_proxy"), host)) return std::optional<Proxy>();
   const char* const name = url.tls ? "https_proxy" : "http_proxy";
   std::string text = variable(name);
   if (text.empty()) text = variable("all_proxy");
-  if (text.empty()) return std::optional<HttpUrl>();
-  if (text.find("://") == std::string::npos) text = "http://" + text;
-  auto proxy = parse_url(text);
-  if (!proxy.ok() || proxy->tls)
-    return Error{fmt::format("${} must name a proxy as http://HOST:PORT, without a user's name", name)};
+  if (text.empty()) return std::optional<Proxy>();
+  auto proxy = parse_proxy(text);
+  if (!proxy.ok())
+    return Error{fmt::format("${} must name a proxy as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT", name)};
   return std::optional(std::move(*proxy));
 }
 

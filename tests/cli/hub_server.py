@@ -51,8 +51,8 @@ class Repository:
 class Proxy:
     """Passes requests for hub.test on to a hub of this machine, whole URLs and tunnels; remembers what it was asked."""
 
-    def __init__(self, port):
-        self.asked = []
+    def __init__(self, port, authorization=None):
+        self.asked, self.authorization = [], authorization
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (ProxyHandler,), {"proxy": self, "to": port}))
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -74,7 +74,20 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.pass_on()
 
+    def may_not(self):
+        """Whether this client was sent away."""
+        given = self.headers["Proxy-Authorization"]
+        del self.headers["Proxy-Authorization"]
+        if given != self.proxy.authorization:
+            self.send_response(407)
+            self.send_header("Proxy-Authenticate", 'Basic realm="proxy"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        return given != self.proxy.authorization
+
     def pass_on(self):
+        if self.may_not():
+            return
         self.proxy.asked.append((self.command, self.path))
         url = urllib.parse.urlsplit(self.path)
         assert url.hostname == "hub.test"
@@ -91,6 +104,8 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
         hub.close()
 
     def do_CONNECT(self):
+        if self.may_not():
+            return
         self.proxy.asked.append((self.command, self.path))
         if self.path != "hub.test:443":
             return self.send_error(403)

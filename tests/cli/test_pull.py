@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -380,8 +381,33 @@ def test_a_hub_is_reached_through_a_proxy(hub, machine):
     asked = len(proxy.asked)
     assert "cannot resolve hub.test" in machine.refusal("org/tiny:Q8_0", HTTP_PROXY=proxy.url, **{**there, "NO_PROXY": "other,.test"})
     assert len(proxy.asked) == asked
-    assert "$http_proxy must name a proxy as http://HOST:PORT" in machine.refusal("org/tiny:Q8_0", http_proxy="socks5://x:1", **there)
+    assert "$http_proxy must name a proxy as http://HOST:PORT" in machine.refusal("org/tiny:Q8_0", http_proxy="socks5://me:secret@x:1", **there)
     proxy.stop()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_proxy_may_want_a_password_that_nobody_else_sees(home, certificate, encrypted):
+    hub = Hub(certificate if encrypted else None)
+    hub.repositories["org/tiny"] = gguf_repository()
+    hub.repositories["org/tiny"].large_bytes = 10 ** 9
+    proxy = Proxy(hub.front.server_address[1], "Basic bWU6cEBzcy93b3Jk")
+    machine = Machine(hub, home, HF_ENDPOINT=f"http{'s' if encrypted else ''}://hub.test", NO_PROXY="", no_proxy="",
+                      SSL_CERT_FILE=certificate[0])
+    host = proxy.url.removeprefix("http://")
+
+    def by(user):
+        return {"all_proxy": f"http://{user}{host}"}
+    assert "asks for a user and a password" in machine.refusal("org/tiny", **by(""))
+    result = machine.run("pull", "--retries", "2", "org/tiny", **by("me:secret@"))
+    assert result.returncode == 1 and "does not take this user and password" in result.stderr
+    assert "secret" not in result.stdout + result.stderr and proxy.asked == []
+    result = machine.run("pull", "--json", "org/tiny", **by("me:p%40ss%2Fword@"))
+    assert result.returncode == 0, result.stderr
+    assert pathlib.Path(json.loads(result.stdout)["path"]).read_bytes() == GGUF and proxy.asked
+    assert not re.search("p@ss|p%40|bWU6", result.stdout + result.stderr)
+    assert all("Proxy-Authorization" not in headers for _, _, _, headers in hub.requests)
+    proxy.stop()
+    hub.stop()
 
 
 def test_an_encrypted_hub_is_reached_through_a_proxy(home, certificate):
