@@ -14,7 +14,8 @@ namespace quern {
 namespace {
 
 void print_help() {
-  fmt::print("quern {}: serves large language models on CPUs\n\nusage: quern COMMAND ...\n\n", quern_version);
+  fmt::print("quern {}: serves large language models on CPUs and NVIDIA GPUs\n\nusage: quern COMMAND ...\n\n",
+             quern_version);
   for (const Command& command : commands()) fmt::print("  {:12}{}\n", command.name, command.summary);
   fmt::print(
       "  {:12}{}\n\nquern help COMMAND shows its flags and an example. Without a model, the built-in default is used:\n"
@@ -38,7 +39,8 @@ int dispatch(std::span<char* const> arguments) {
     return 0;
   }
   if (name == "help" || name == "--help" || name == "-h") {
-    if (arguments.size() < 2) {
+    const std::string_view about = arguments.size() < 2 ? "help" : arguments[1];
+    if (about == "help" || about == "--help" || about == "-h") {
       print_help();
       return 0;
     }

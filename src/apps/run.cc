@@ -263,10 +263,13 @@ int run_command(std::span<char* const> arguments) {
 
   Console console;
   std::atomic<Chat*> chat_now{nullptr};
+  std::atomic<int> stopped_by{0};  // the signal that ended an answer
   const Interrupt interrupt([&](int signal) {
     Chat* chat = chat_now.load();
     if (chat == nullptr) _exit(128 + signal);
-    if (signal != SIGINT || !chat->stop()) console.interrupt();
+    const bool answering = chat->stop();
+    if (answering) stopped_by = signal;
+    if (signal != SIGINT || !answering) console.interrupt();
   });
 
   const bool terminal = isatty(STDIN_FILENO) != 0;
@@ -284,6 +287,7 @@ int run_command(std::span<char* const> arguments) {
   if (once) {
     const Status answered = chat.ask(options->prompt);
     if (!answered.ok()) status = fail(answered.error().message);
+    if (stopped_by != 0) status = 128 + stopped_by;
   } else {
     status = chat_lines(chat, console, **instance);
   }

@@ -125,6 +125,21 @@ def test_help_of_every_command_has_an_example():
         assert len(re.findall(r"^  --", text, re.M)) <= 60
 
 
+def test_help_of_help():
+    assert quern("help", "help").stdout == quern("help").stdout == quern("help", "--help").stdout == quern().stdout
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_one_answer_and_the_status_says_so(sign):
+    process = subprocess.Popen([QUERN, "run", "--max-tokens", "4000", "Write a long story about a dragon and a knight."],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    begun = process.stdout.read(5)
+    process.send_signal(sign)
+    rest, said = process.communicate(timeout=120)
+    assert process.returncode == 128 + sign and said == ""
+    assert begun and len(rest) < 10_000
+
+
 def test_version():
     assert re.fullmatch(r"quern \d+\.\d+\.\d+\n", quern("--version").stdout)
 
