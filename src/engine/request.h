@@ -31,7 +31,9 @@ struct SamplingParams {
   std::shared_ptr<const std::vector<uint32_t>> allowed = {};  // bit i of word i / 32: token i may be chosen; none: all
   uint64_t seed = 0;                                          // the server draws one when the client gave none
   int32_t logprobs = -1;                                      // -1: none; n: of the chosen token and the n best
-  int32_t prompt_logprobs = -1;  // the same of the prompt's tokens, from Request::score_from on
+  int32_t prompt_logprobs = -1;           // the same of the prompt's tokens, from Request::score_from on
+  std::vector<int32_t> logprob_ids = {};  // further tokens whose logprobs are told, if any are
+  bool raw_logits = false;                // logits are told in place of logprobs
 };
 
 /// What a request wants, and what a model is served for: text, a vector, or scores.

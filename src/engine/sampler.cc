@@ -47,6 +47,7 @@ Sampler::Sampler(Device& device, std::byte* host, int32_t rows, int32_t vocab, T
       row_ids_(reinterpret_cast<int32_t*>(sampled_ + rows)),
       payload_(host + fixed_bytes(rows)),
       payload_bytes_(payload_bytes(device, vocab)),
+      wide_(device),
       counts_(static_cast<size_t>(rows)),
       banned_(static_cast<size_t>(rows)) {
   std::uninitialized_default_construct_n(wanted_, rows);
@@ -121,6 +122,12 @@ void Sampler::start_round(Exec& exec, const StepPlan& plan, std::span<const Row>
     share(&wanted_[k]);
   }
   sample_run(exec, begin, active_.size());
+  wide_.clear();
+  wide_taken_ = 0;
+  for (const size_t i : active_) {
+    const SamplingParams& sampling = rows[static_cast<size_t>(index(plan.slices[i].row))].request->sampling;
+    if (wanted_of_answer(sampling).wide()) wide_.add(logits_.rows(places_[i].output + round_, 1));
+  }
   mark_ = device_.mark();
 }
 
@@ -142,7 +149,7 @@ void Sampler::end_round(const StepPlan& plan, std::span<const Row> rows) {
   std::vector<size_t> going_on;
   for (size_t k = 0; k < active_.size(); ++k) {
     const Slice& slice = plan.slices[active_[k]];
-    keep(slice, rows[static_cast<size_t>(index(slice.row))], sampled_[k], &results_[active_[k]]);
+    keep(slice, rows[static_cast<size_t>(index(slice.row))], k, &results_[active_[k]]);
     const bool guessed = static_cast<size_t>(round_) < slice.drafts.size() &&
                          slice.drafts[static_cast<size_t>(round_)] == sampled_[k].token;
     if (guessed) going_on.push_back(active_[k]);
@@ -165,7 +172,7 @@ SampleRow Sampler::sample_row(const Slice& slice, const Row& row, const SliceRes
   wanted.presence_penalty = sampling.presence_penalty;
   wanted.seed = sampling.seed;
   wanted.position = position;
-  wanted.logprobs = sampling.logprobs;
+  wanted.logprobs = wanted_of_answer(sampling).wide() ? -1 : sampling.logprobs;
   wanted.counts = counts_[static_cast<size_t>(index(slice.row))].entries();
   wanted.biases = sampling.logit_bias;
   wanted.banned = banned_tokens(slice, row, so_far.tokens);
@@ -233,14 +240,18 @@ std::span<const uint32_t> Sampler::allowed_tokens(const Slice& slice, const Samp
   return words;
 }
 
-void Sampler::keep(const Slice& slice, const Row& row, const Sampled& sampled, SliceResult* result) {
+void Sampler::keep(const Slice& slice, const Row& row, size_t place, SliceResult* result) {
+  const Sampled& sampled = sampled_[place];
+  const SamplingParams& sampling = row.request->sampling;
+  const LogprobsWanted wanted = wanted_of_answer(sampling);
+  const std::span<const float> logits = wanted.wide() ? wide_[wide_taken_++] : std::span<const float>();
   if (sampled.status != SampleStatus::ok) {
     result->error = failure_text(sampled.status);
     return;
   }
   result->tokens.push_back(sampled.token);
-  const SamplingParams& sampling = row.request->sampling;
-  if (sampling.logprobs >= 0) result->logprobs.push_back(logprobs_of(sampled));
+  if (sampling.logprobs >= 0)
+    result->logprobs.push_back(logits.empty() ? logprobs_of(sampled) : wide_logprobs(logits, sampled.token, wanted));
   if (has_penalties(sampling)) count(row, result->tokens, counts_[static_cast<size_t>(index(slice.row))]);
 }
 

@@ -9,6 +9,7 @@
 
 #include "engine/plan.h"
 #include "engine/rows.h"
+#include "engine/wide_logprobs.h"
 #include "ops/sample.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
@@ -56,7 +57,7 @@ class Sampler {
   std::span<const int32_t> banned_tokens(const Slice& slice, const Row& row, std::span<const int32_t> just_made);
   static std::vector<int32_t> last_output(const Row& row, std::span<const int32_t> just_made);
   std::span<const uint32_t> allowed_tokens(const Slice& slice, const SamplingParams& sampling);
-  void keep(const Slice& slice, const Row& row, const Sampled& sampled, SliceResult* result);
+  void keep(const Slice& slice, const Row& row, size_t place, SliceResult* result);
   void count(const Row& row, std::span<const int32_t> just_made, TokenCounts& counts) const;
 
   Device& device_;
@@ -75,6 +76,8 @@ class Sampler {
   std::vector<SliceResult> results_;
   std::vector<Place> places_;
   std::vector<size_t> active_;  // slices of the round that runs
+  HostLogits wide_;             // of those whose logprobs the host makes, in their order
+  size_t wide_taken_ = 0;
   int32_t round_ = 0;
   QueueMark mark_ = 0;
   std::vector<TokenCounts> counts_;           // by row; only kept for rows with penalties

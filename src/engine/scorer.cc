@@ -10,7 +10,8 @@ Scorer::Scorer(Device& device, std::byte* host, int32_t max_tokens, int32_t bloc
       block_tokens_(block_tokens),
       see_(std::move(see)),
       wanted_(reinterpret_cast<SampleRow*>(host)),
-      sampled_(reinterpret_cast<Sampled*>(host + max_tokens * int64_t{sizeof(SampleRow)})) {
+      sampled_(reinterpret_cast<Sampled*>(host + max_tokens * int64_t{sizeof(SampleRow)})),
+      logits_(device) {
   std::uninitialized_default_construct_n(wanted_, max_tokens);
   std::uninitialized_default_construct_n(sampled_, max_tokens);
 }
@@ -25,6 +26,7 @@ bool Scorer::scores(const StepPlan& plan) {
 
 void Scorer::begin(const Decoder& decoder, Step& step, Tensor hidden, const StepPlan& plan, std::span<const Row> rows) {
   used_ = 0;
+  wide_.clear();
   int32_t first = 0;  // token of the slice in the step
   for (const Slice& slice : plan.slices) {
     const Row& row = rows[static_cast<size_t>(index(slice.row))];
@@ -40,22 +42,38 @@ void Scorer::score(const Decoder& decoder, Step& step, Tensor hidden, const Row&
   const Arena::Scope scope(step.exec.arena);
   const int32_t count = hidden.dims[0];
   const Tensor logits = decoder.logits_of_hidden(step, hidden);
+  const LogprobsWanted asked = wanted_of_prompt(row.request->sampling);
   for (int32_t i = 0; i < count; ++i) {
     SampleRow& wanted = wanted_[used_ + i];
     wanted = {};
     wanted.forced = row.tokens[static_cast<size_t>(position + i + 1)];
-    wanted.logprobs = row.request->sampling.prompt_logprobs;
+    wanted.logprobs = asked.wide() ? 0 : asked.best;
   }
   const auto size = static_cast<size_t>(count);
   sample(step.exec, logits, {wanted_ + used_, size}, {sampled_ + used_, size});
+  if (asked.wide()) add_wide(logits, asked);
+  if (see_) show(logits, row, position);
   used_ += count;
-  if (!see_) return;
-  ScoredLogits seen{row.request->id,    position, logits.dims[1],
-                    logits.as<float>(), {},       {sampled_ + used_ - count, size}};
+}
+
+void Scorer::add_wide(Tensor logits, const LogprobsWanted& wanted) {
+  logits_.clear();
+  for (int32_t i = 0; i < logits.dims[0]; ++i) logits_.add(logits.rows(i, 1));
+  device_.wait();
+  for (size_t i = 0; i < logits_.size(); ++i) {
+    const Sampled& sampled = sampled_[static_cast<size_t>(used_) + i];
+    if (sampled.status == SampleStatus::ok) wide_.emplace(&sampled, wide_logprobs(logits_[i], sampled.token, wanted));
+  }
+}
+
+void Scorer::show(Tensor logits, const Row& row, int32_t position) {
+  const auto size = static_cast<size_t>(logits.dims[0]);
+  ScoredLogits seen{row.request->id, position, logits.dims[1], logits.as<float>(), {}, {sampled_ + used_, size}};
   seen.followers = std::span(row.tokens).subspan(static_cast<size_t>(position) + 1, size);
   if (!device_.host_addressable()) {
     seen_.resize(size * static_cast<size_t>(seen.vocab));
-    device_.copy_out(reinterpret_cast<std::byte*>(seen_.data()), logits.data, int64_t{4} * count * seen.vocab);
+    device_.copy_out(reinterpret_cast<std::byte*>(seen_.data()), logits.data,
+                     static_cast<int64_t>(seen_.size() * sizeof(float)));
     seen.logits = seen_.data();
   }
   device_.wait();
@@ -67,7 +85,8 @@ void Scorer::finish(const StepPlan& plan, std::span<SliceResult> results) const 
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     for (int32_t k = 0; k < plan.slices[i].scores(); ++k, ++next) {
       if (next->status != SampleStatus::ok) results[i].error = failure_text(next->status);
-      results[i].prompt_logprobs.push_back(logprobs_of(*next));
+      const auto wide = wide_.find(next);
+      results[i].prompt_logprobs.push_back(wide == wide_.end() ? logprobs_of(*next) : wide->second);
     }
   }
 }

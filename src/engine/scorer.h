@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
 #include "engine/plan.h"
 #include "engine/rows.h"
+#include "engine/wide_logprobs.h"
 #include "model/decoder.h"
 #include "ops/sample.h"
 #include "tensor/device.h"
@@ -42,6 +44,8 @@ class Scorer {
 
  private:
   void score(const Decoder& decoder, Step& step, Tensor hidden, const Row& row, int32_t position);
+  void show(Tensor logits, const Row& row, int32_t position);
+  void add_wide(Tensor logits, const LogprobsWanted& wanted);
 
   Device& device_;
   const int32_t block_tokens_;
@@ -50,6 +54,8 @@ class Scorer {
   Sampled* sampled_;
   int32_t used_ = 0;
   std::vector<float> seen_;
+  HostLogits logits_;
+  std::map<const Sampled*, TokenLogprobs> wide_;  // what the host has made in place of these
 };
 
 TokenLogprobs logprobs_of(const Sampled& sampled);

@@ -80,7 +80,8 @@ struct ServerOptions {
   ReplyFormat reply_format;  // how the model spells calls and reasoning; without a dialect tools are refused
   ReasoningFields reasoning_fields = ReasoningFields::both;
 
-  int32_t max_logprobs = 20;
+  int32_t max_logprobs = 20;  // of one token; -1: of the whole vocabulary
+  bool raw_logits = false;    // logits are told in place of logprobs
   int32_t max_choices = 256;  // prompts x n of one request
   int32_t max_stop_strings = 4;
   int32_t text_threads = 2;

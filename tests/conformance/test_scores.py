@@ -207,6 +207,63 @@ def test_j91_scores_in_small_steps(serve):
                 assert near(entry[str(following)]["logprob"], .25)
 
 
+def chances_of(entry):
+    """By token id, of prompt_logprobs or of a map whose tokens are named by their ids."""
+    def value(told):
+        return told["logprob"] if isinstance(told, dict) else told
+    return {int(name.removeprefix("token_id:")): math.exp(value(told)) for name, told in entry.items()}
+
+
+def test_j91_the_whole_vocabulary(serve):
+    ids = {text: token(text.encode()) for text in X}
+    with serve("--max-logprobs", "-1") as running:
+        vocab = len(running.complete("P", logprobs=-1, max_tokens=1, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]["top_logprobs"][0])
+        assert vocab >= len(IDS)
+        told = [running.complete("P", logprobs=-1, max_tokens=1, return_tokens_as_token_ids=True, **fields)["choices"][0]["logprobs"]["top_logprobs"][0]
+                for fields in ({}, {"temperature": 1, "seed": 1}, {"logit_bias": {str(ids["x3"]): 100}})]
+        told.append(running.complete([token("P"), ids["x1"]], prompt_logprobs=-1, max_tokens=1)["choices"][0]["prompt_logprobs"][1])
+        for entry in told:
+            chances = chances_of(entry)
+            assert len(chances) == vocab and abs(sum(chances.values()) - 1) < 1e-4
+            assert all(abs(chances[ids[text]] - chance) < 1e-3 for text, chance in X.items())
+        assert sorted(one["rank"] for one in told[-1].values()) == list(range(1, vocab + 1))
+        content = running.chat(logprobs=True, top_logprobs=-1, max_tokens=1)["choices"][0]["logprobs"]["content"]
+        assert len(content[0]["top_logprobs"]) == vocab
+        few, many = (running.complete("P", logprobs=n, max_tokens=1)["choices"][0]["logprobs"]["top_logprobs"][0] for n in (20, 21))
+        assert all(abs(many[text] - value) < 1e-4 for text, value in few.items() if value > -20)
+        streamed = running.events(COMPLETIONS, {"prompt": "P", "temperature": 0, "max_tokens": 1, "logprobs": 30, "return_tokens_as_token_ids": True})
+        assert len(streamed[0]["choices"][0]["logprobs"]["top_logprobs"][0]) == 30
+
+
+def test_j91_more_than_the_operator_allows(server):
+    for path, body in ((COMPLETIONS, {"prompt": "P", "logprobs": -1}), (COMPLETIONS, {"prompt": "P", "logprobs": 21}),
+                       (CHAT, chat_body(prompt_logprobs=-1))):
+        assert error_of(server.post(path, body))["param"] in ("logprobs", "prompt_logprobs")
+
+
+def test_j91_logprobs_of_named_tokens(server):
+    x1, x2, x3 = (token(text.encode()) for text in X)
+    fields = {"max_tokens": 1, "return_tokens_as_token_ids": True, "logprob_token_ids": [x3, x2, x3]}
+    for logprobs, expected in ((0, {x1, x2, x3}), (1, {x1, x2, x3})):
+        chances = chances_of(server.complete("P", logprobs=logprobs, **fields)["choices"][0]["logprobs"]["top_logprobs"][0])
+        assert set(chances) == expected and all(abs(chances[id] - chance) < 1e-3 for id, chance in zip((x1, x2, x3), X.values()))
+    body = chat_body(logprobs=True, logprob_token_ids=[x2, x1], max_tokens=3, return_tokens_as_token_ids=True)
+    content = server.chat(**{name: value for name, value in body.items() if name != "messages"})["choices"][0]["logprobs"]["content"]
+    assert len(content) == 3 and all({one["token"] for one in entry["top_logprobs"]} == {f"token_id:{x1}", f"token_id:{x2}"} for entry in content)
+    for body in ({"logprob_token_ids": [x1]}, {"logprobs": 1, "logprob_token_ids": [10 ** 6]}, {"logprobs": 1, "logprob_token_ids": 5}):
+        assert error_of(server.post(COMPLETIONS, {"prompt": "P", **body}))["param"] == "logprob_token_ids"
+
+
+def test_j91_logits_in_place_of_logprobs(serve):
+    with serve("--logprobs-mode", "raw_logits") as running:
+        top = running.complete("P", logprobs=3, max_tokens=1)["choices"][0]["logprobs"]
+        assert top["token_logprobs"][0] == top["top_logprobs"][0]["x1"]
+        told = running.complete([token("P"), token(b"x3")], prompt_logprobs=3, max_tokens=1)["choices"][0]["prompt_logprobs"][1]
+        for values in (top["top_logprobs"][0], {one["decoded_token"]: one["logprob"] for one in told.values()}):
+            assert abs(values["x1"] - values["x2"] - math.log(.5 / .3)) < 1e-3 > abs(values["x2"] - values["x3"] - math.log(.3 / .2))
+        assert error_of(running.post(COMPLETIONS, {"prompt": "P", "best_of": 2}))["param"] == "best_of"
+
+
 def test_j92_token_ids_as_tokens(server):
     logprobs = server.complete("P", logprobs=3, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]
     assert logprobs["tokens"] == [f"token_id:{token(b'x1')}"] and len(logprobs["top_logprobs"][0]) == 3

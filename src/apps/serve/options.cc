@@ -13,7 +13,6 @@
 #include "base/duration.h"
 #include "base/event.h"
 #include "base/log.h"
-#include "ops/sample.h"
 
 namespace quern {
 namespace {
@@ -32,6 +31,7 @@ struct RawFlags {
   std::string config;
   std::string default_template_variables;
   std::string reasoning_field = "both";
+  std::string logprobs_mode = "raw_logprobs";
   std::string log_level = "info";
   std::string log_format = "text";
 };
@@ -81,8 +81,9 @@ void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
   flags.add("--enable-sleep-mode", "/sleep, /wake_up and /is_sleeping", &server.sleep_mode);
   flags.add("--allowed-hosts", "NAME", "further names of a server on the loopback interface; may be repeated",
             &server.allowed_hosts);
-  flags.add("--max-logprobs", "N", "most top_logprobs of a request", &server.max_logprobs,
-            between(0, max_top_logprobs));
+  flags.add("--max-logprobs", "N", "most logprobs of one token; -1: of the whole vocabulary (20)", &server.max_logprobs,
+            between(-1, INT32_MAX));
+  flags.add("--logprobs-mode", "MODE", "", &raw.logprobs_mode);  // vLLM's: docs/api.md
   flags.add("--watchdog-timeout", "SECONDS", "/health fails when work stands still so long", &server.watchdog_timeout_s,
             Bounds{0, longest_s, true});
   flags.add("--request-timeout", "SECONDS", "longest time of a request; 0: any (default)", &server.request_timeout_s,
@@ -182,6 +183,13 @@ Status apply_server(ServeOptions& options, const RawFlags& raw) {
   const auto field = std::ranges::find(fields, raw.reasoning_field);
   if (field == std::end(fields)) return Error{"--reasoning-field takes reasoning, reasoning_content or both"};
   server.reasoning_fields = static_cast<ReasoningFields>(field - std::begin(fields));
+  server.raw_logits = raw.logprobs_mode == "raw_logits";
+  if (!server.raw_logits && raw.logprobs_mode != "raw_logprobs") {
+    return Error{
+        fmt::format("--logprobs-mode {}: say raw_logprobs or raw_logits; what penalties, temperature and top_p "
+                    "make of them is not told",
+                    raw.logprobs_mode)};
+  }
   if (!raw.default_template_variables.empty()) {
     auto given = Json::parse(raw.default_template_variables);
     if (!given.ok() || !given->is_object()) return Error{"--default-chat-template-kwargs must be a JSON object"};

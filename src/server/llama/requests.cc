@@ -102,7 +102,7 @@ class CompletionReader {
  private:
   void read_form(Json& body, LlamaForm& form) {
     body.set("stream", fields_.boolean("stream").value_or(false));
-    if (const auto probabilities = fields_.integer("n_probs", 0, model_.options.max_logprobs); probabilities > 0)
+    if (const auto probabilities = fields_.integer("n_probs", 0, model_.most_logprobs()); probabilities > 0)
       body.set("logprobs", *probabilities);
     if (const auto count = fields_.integer("n_cmpl", 1, 128)) body.set("n", *count);
     form.tokens = fields_.boolean("return_tokens").value_or(false);

@@ -9,12 +9,13 @@ namespace {
 
 void read_logprobs(Fields& fields, const TextModel& model, SamplingParams& sampling) {
   const bool wanted = fields.boolean("logprobs").value_or(false);
-  const auto top = fields.integer("top_logprobs", 0, model.options.max_logprobs);
+  const auto top = read_logprob_count(fields, "top_logprobs", model);
   if (top && !wanted) {
     fields.invalid("top_logprobs", "invalid_value",
                    "The 'top_logprobs' parameter is only allowed when 'logprobs' is true.");
   }
-  if (wanted) sampling.logprobs = static_cast<int32_t>(top.value_or(0));
+  if (wanted) sampling.logprobs = top.value_or(0);
+  read_logprob_ids(fields, model, sampling);
 }
 
 /// Text is all there is: other modalities are refused by name.

@@ -98,6 +98,11 @@ void read_best_of(Fields& fields, AnswerParams& params) {
   if (params.best_of < params.n) {
     return fields.invalid("best_of", "invalid_value", "Invalid 'best_of': it must not be smaller than 'n'.");
   }
+  if (params.sampling.raw_logits && params.best_of > params.n) {
+    return fields.fail(unsupported("best_of",
+                                   "Unsupported parameter: 'best_of' needs logprobs, in whose place this server tells "
+                                   "logits."));
+  }
   if (params.stream && params.best_of > params.n) {
     fields.invalid("best_of", "invalid_value",
                    "Invalid 'best_of': answers that are streamed cannot be "
@@ -141,9 +146,8 @@ Checked<Generation> read_completion(Fields& fields, const TextModel& model) {
   params = read_answer_params(fields, model, 0);
   generation.request_id = fields.string("request_id", 128).value_or("");
   params.echo = fields.boolean("echo").value_or(false);
-  if (const auto logprobs = fields.integer("logprobs", 0, model.options.max_logprobs)) {
-    params.sampling.logprobs = static_cast<int32_t>(*logprobs);
-  }
+  params.sampling.logprobs = read_logprob_count(fields, "logprobs", model).value_or(-1);
+  read_logprob_ids(fields, model, params.sampling);
   if (params.max_tokens == 0 && !params.echo && !params.prompt_logprobs) {
     fields.invalid("max_tokens", "integer_below_min_value",
                    "Invalid 'max_tokens': 0 is only allowed when 'echo' is "

@@ -203,6 +203,34 @@ TEST_F(CompletionTest, RefusesWhatItCannotDo) {
   expect_error(complete(R"("logprobs":21)"), 400, "logprobs", "integer_above_max_value");
 }
 
+TEST_F(CompletionTest, BoundsWhatIsToldOfWholeVocabularies) {
+  options_.max_logprobs = -1;
+  options_.vocab_size = 200'000;
+  start();
+
+  EXPECT_EQ(complete(R"("logprobs":-1,"max_tokens":50)").status, 200);
+  EXPECT_EQ(service_->seen().back().sampling.logprobs, 200'000);
+  EXPECT_EQ(complete(R"("prompt_logprobs":-1,"max_tokens":1)").status, 200);
+  EXPECT_EQ(complete(R"("logprobs":20,"max_tokens":100,"n":100)").status, 200);
+  expect_error(complete(R"("logprobs":-1,"max_tokens":100)"), 400, "logprobs", "invalid_value");
+  expect_error(complete(R"("logprobs":100000,"max_tokens":100,"n":2)"), 400, "logprobs", "invalid_value");
+}
+
+TEST_F(CompletionTest, PassesWantedLogprobsToTheEngine) {
+  options_.raw_logits = true;
+  start();
+
+  complete(R"("logprobs":2,"logprob_token_ids":[7,9])");
+
+  const SamplingParams sampling = service_->seen()[0].sampling;
+  EXPECT_EQ(sampling.logprobs, 2);
+  EXPECT_THAT(sampling.logprob_ids, ElementsAre(7, 9));
+  EXPECT_TRUE(sampling.raw_logits);
+  expect_error(complete(R"("logprob_token_ids":[7])"), 400, "logprob_token_ids", "invalid_value");
+  expect_error(complete(R"("logprobs":-1)"), 400, "logprobs", "integer_below_min_value");
+  expect_error(complete(R"("best_of":2)"), 400, "best_of", "unsupported_parameter");
+}
+
 TEST_F(CompletionTest, S19BoundsPromptsTimesN) {
   options_.max_choices = 10;
   start();

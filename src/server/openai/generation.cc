@@ -15,10 +15,14 @@ constexpr size_t kMaxBiases = 1024;
 constexpr size_t kMaxBadWords = 256;
 constexpr size_t kMaxBadWordBytes = 256;
 constexpr size_t kMaxIdBytes = 128;
+constexpr size_t kMaxLogprobIds = 1024;
+constexpr int32_t kFewLogprobs = 20;  // of a token: as many are never too many
+constexpr int64_t kMaxLogprobs = int64_t{1} << 24;
 constexpr int32_t kMaxCount = std::numeric_limits<int32_t>::max();
 
 void read_sampling(Fields& fields, const TextModel& model, SamplingParams& sampling) {
   sampling = model.options.defaults.sampling;
+  sampling.raw_logits = model.options.raw_logits;
   const auto set = [&](float& value, std::string_view name, double low, double high) {
     if (const auto read = fields.number(name, low, high)) value = static_cast<float>(*read);
   };
@@ -91,10 +95,8 @@ void read_allowed_tokens(Fields& fields, int32_t vocab_size, SamplingParams& sam
 }
 
 void read_prompt_logprobs(Fields& fields, const TextModel& model, AnswerParams& params) {
-  const auto wanted = fields.integer("prompt_logprobs", 0, model.options.max_logprobs);
-  if (!wanted) return;
-  params.prompt_logprobs = static_cast<int32_t>(*wanted);
-  if (params.stream) {
+  params.prompt_logprobs = read_logprob_count(fields, "prompt_logprobs", model);
+  if (params.prompt_logprobs && params.stream) {
     fields.invalid("prompt_logprobs", "invalid_value",
                    "The 'prompt_logprobs' parameter is not allowed when 'stream' is true.");
   }
@@ -165,6 +167,21 @@ ApiError too_long(const TextModel& model, const AnswerParams& params, std::strin
   return {400, std::move(message), "context_length_exceeded", std::string(param)};
 }
 
+/// Whole vocabularies for long texts would be more than a machine has memory for.
+std::optional<ApiError> check_logprobs(const AnswerParams& params, const Prompt& prompt) {
+  const int64_t each = params.sampling.logprobs;
+  const int64_t of_prompt = std::max<int64_t>(params.prompt_logprobs.value_or(-1), params.echo ? each : -1);
+  int64_t told = 0;
+  if (of_prompt > kFewLogprobs) told += of_prompt * static_cast<int64_t>(prompt.tokens.size());
+  if (each > kFewLogprobs) told += each * prompt.max_tokens * params.best_of;
+  if (told <= kMaxLogprobs) return std::nullopt;
+  return ApiError{400,
+                  fmt::format("This request would be told up to {} logprobs, and {} are the most: ask for fewer tokens "
+                              "with max_tokens, or for fewer logprobs of each.",
+                              told, kMaxLogprobs),
+                  "invalid_value", each > kFewLogprobs ? "logprobs" : "prompt_logprobs"};
+}
+
 }  // namespace
 
 Checked<Json> parse_body(std::string_view body) {
@@ -188,6 +205,24 @@ std::string read_model(Fields& fields, const ServerOptions& options) {
     fields.fail(model_not_found(*name, options.model_names));
   }
   return *name;
+}
+
+std::optional<int32_t> read_logprob_count(Fields& fields, std::string_view name, const TextModel& model) {
+  const int32_t most = model.most_logprobs();
+  const bool all = most == model.vocab_size();
+  const auto count = fields.integer(name, all ? -1 : 0, most);
+  if (!count) return std::nullopt;
+  return *count < 0 ? most : static_cast<int32_t>(*count);
+}
+
+void read_logprob_ids(Fields& fields, const TextModel& model, SamplingParams& sampling) {
+  auto ids = fields.token_ids("logprob_token_ids", model.vocab_size(), kMaxLogprobIds);
+  if (!ids || ids->empty()) return;
+  if (sampling.logprobs < 0) {
+    fields.invalid("logprob_token_ids", "invalid_value",
+                   "The 'logprob_token_ids' parameter is only allowed when 'logprobs' is given.");
+  }
+  sampling.logprob_ids = std::move(*ids);
 }
 
 AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t min_max_tokens) {
@@ -225,9 +260,9 @@ AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t 
                     "Unsupported parameter: 'length_penalty' needs beam search, which this server does not have."));
   }
   fields.ignore(Fields::Kind::string, {"user", "session_id"});
-  fields.refuse({"truncate_prompt_tokens", "truncation_side", "logprob_token_ids", "use_beam_search",
-                 "repetition_detection", "prompt_embeds", "mm_processor_kwargs", "media_io_kwargs", "vllm_xargs",
-                 "kv_transfer_params", "ec_transfer_params", "thinking_token_budget", "lora_path"});
+  fields.refuse({"truncate_prompt_tokens", "truncation_side", "use_beam_search", "repetition_detection",
+                 "prompt_embeds", "mm_processor_kwargs", "media_io_kwargs", "vllm_xargs", "kv_transfer_params",
+                 "ec_transfer_params", "thinking_token_budget", "lora_path"});
   return params;
 }
 
@@ -265,7 +300,7 @@ std::optional<ApiError> fit_prompt(const TextModel& model, const AnswerParams& p
   }
   const int64_t wanted = params.max_tokens ? *params.max_tokens : fallback ? *fallback : left;
   prompt.max_tokens = static_cast<int32_t>(std::min(wanted, left));
-  return std::nullopt;
+  return check_logprobs(params, prompt);
 }
 
 }  // namespace quern

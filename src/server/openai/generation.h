@@ -1,6 +1,7 @@
 // Generation: a request for text that has been checked and turned into tokens; what chat and completions share. Values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +32,10 @@ struct TextModel {
   TemplateLimits template_limits;
 
   int32_t vocab_size() const { return options.vocab_size > 0 ? options.vocab_size : tokenizer->size(); }
+  /// Of one token.
+  int32_t most_logprobs() const {
+    return options.max_logprobs < 0 ? vocab_size() : std::min(options.max_logprobs, vocab_size());
+  }
 };
 
 /// How to answer, as asked.
@@ -112,6 +117,10 @@ struct Generation {
 Checked<Json> parse_body(std::string_view body);
 /// The model's name, checked; the first served one when the field is absent.
 std::string read_model(Fields& fields, const ServerOptions& options);
+/// How many of the best tokens have their logprobs told; -1 stands for all, where the operator allows that.
+std::optional<int32_t> read_logprob_count(Fields& fields, std::string_view name, const TextModel& model);
+/// Further tokens whose logprobs are told; after those of the best ones have been read.
+void read_logprob_ids(Fields& fields, const TextModel& model, SamplingParams& sampling);
 AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t min_max_tokens);
 /// Last: unknown fields are noted, or refused when the operator wants so.
 void read_unknown(Fields& fields, const ServerOptions& options, std::vector<std::string>& unknown);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
+#include <limits>
 
 #include "base/json.h"
 
@@ -14,10 +15,6 @@ constexpr double kLeastLogprob = -9999.0;
 
 void append(std::string& out, std::string_view text) { out += text; }
 void append_integer(std::string& out, int64_t value) { fmt::format_to(std::back_inserter(out), "{}", value); }
-
-void append_logprob(std::string& out, float value) {
-  append_json_number(out, std::isfinite(value) ? std::min(0.0, static_cast<double>(value)) : kLeastLogprob);
-}
 
 void append_ids(std::string& out, const std::vector<int32_t>& ids) {
   out += '[';
@@ -346,6 +343,12 @@ void OpenAiWire::append_ranked(std::string& out, int32_t id, float logprob, int3
   fmt::format_to(std::back_inserter(out), R"(,"rank":{},"decoded_token":)", rank);
   append_token(out, id);
   out += '}';
+}
+
+/// Logits may be above 0.
+void OpenAiWire::append_logprob(std::string& out, float value) const {
+  const double most = generation_.params.sampling.raw_logits ? std::numeric_limits<double>::max() : 0.0;
+  append_json_number(out, std::isfinite(value) ? std::min(most, static_cast<double>(value)) : kLeastLogprob);
 }
 
 void OpenAiWire::append_token(std::string& out, int32_t id) const {

@@ -48,6 +48,7 @@ class OpenAiWire final : public Wire {
   void append_chat_logprobs(std::string& out, const std::vector<ShownToken>& shown) const;
   void append_completion_logprobs(std::string& out, const std::vector<ShownToken>& shown, int64_t offset) const;
   void append_best(std::string& out, const ShownToken& token) const;
+  void append_logprob(std::string& out, float value) const;
   void append_token(std::string& out, int32_t id) const;
   void append_scored(std::string& out, int32_t id, float logprob) const;
   /// Of a choice that is streamed.

@@ -34,6 +34,7 @@ constexpr std::pair<std::string_view, std::string_view> kDescriptions[] = {
     {"include_usage", "The stream ends with the number of tokens"},
     {"continuous_usage_stats", "Every piece has the number of tokens so far"},
     {"include_obfuscation", "Accepted; nothing is obscured"},
+    {"logprob_token_ids", "Tokens whose logprobs are told too, if logprobs are"},
     {"prompt_logprobs", "So many of the most probable tokens are told for each token of the prompt"},
     {"max_tokens", "The most tokens that the answer may have"},
     {"max_completion_tokens", "The most tokens that the answer may have, reasoning included"},

@@ -242,7 +242,8 @@ class Reader {
                           fmt::format("cannot have '{}' on this server", item.as_string().substr(0, 64)));
       }
     }
-    const auto top = fields_.integer("top_logprobs", 0, options_.max_logprobs);
+    const int32_t most = options_.max_logprobs < 0 ? std::numeric_limits<int32_t>::max() : options_.max_logprobs;
+    const auto top = fields_.integer("top_logprobs", 0, most);
     out_.object.set("top_logprobs", top.value_or(0));
     if (top && *top > 0) out_.logprobs = true;
     if (out_.logprobs) out_.chat.set("logprobs", true).set("top_logprobs", top.value_or(0));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "base/random.h"
@@ -180,12 +181,13 @@ Json::Array ResponseWire::take_logprobs(std::string_view text) {
 }
 
 Json ResponseWire::logprob(int32_t token, float value) const {
+  const double most = generation_.params.sampling.raw_logits ? std::numeric_limits<double>::max() : 0.0;
   Json::Array bytes;
   for (const char byte : tokenizer_.token_bytes(token))
     bytes.emplace_back(static_cast<int>(static_cast<unsigned char>(byte)));
   return Json()
       .set("token", std::string(tokenizer_.token_bytes(token)))
-      .set("logprob", std::isfinite(value) ? std::min(0.0, static_cast<double>(value)) : kLeastLogprob)
+      .set("logprob", std::isfinite(value) ? std::min(most, static_cast<double>(value)) : kLeastLogprob)
       .set("bytes", std::move(bytes));
 }
 
