@@ -169,7 +169,7 @@ def test_flags_in_a_file(model, tmp_path):
 
 @pytest.mark.parametrize("text, reason", [
     ("prot = 80", "unknown flag --prot; did you mean --port?"),
-    ("port = 'many'", "'many' is not a whole number"),
+    ("port = 'many'", "--port many: say a whole number from 0 to 65535"),
     ("port = true", "port takes a value"),
     ("webui = 'no'", "webui takes true or false"),
     ("[server]\nport = 80", "flags stand in no table"),
