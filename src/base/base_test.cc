@@ -4,11 +4,33 @@
 #include <vector>
 
 #include "base/channel.h"
+#include "base/escapes.h"
 #include "base/json.h"
 #include "base/thread_pool.h"
 
 namespace quern {
 namespace {
+
+TEST(Escapes, PercentsAreReadOnceAndOnlyWhereTheyAreWhole) {
+  EXPECT_EQ(percent_decoded("a%2Fb%2f%2541 %"), "a/b/%41 %");
+  EXPECT_EQ(percent_decoded("%4%zz%4z%+1"), "%4%zz%4z%+1");
+}
+
+/// The examples of RFC 4648.
+TEST(Escapes, BytesBecomeBase64) {
+  const std::pair<const char*, const char*> cases[] = {{"", ""},
+                                                       {"f", "Zg=="},
+                                                       {"fo", "Zm8="},
+                                                       {"foo", "Zm9v"},
+                                                       {"foob", "Zm9vYg=="},
+                                                       {"fooba", "Zm9vYmE="},
+                                                       {"foobar", "Zm9vYmFy"}};
+  for (const auto& [bytes, expected] : cases) {
+    std::string out = "x";
+    append_base64(out, bytes);
+    EXPECT_EQ(out, "x" + std::string(expected));
+  }
+}
 
 TEST(Json, KeepsOrderAndReadsMembersByType) {
   const Json json = Json::parse(R"({"b": 1, "a": [true, null, 2.5, "x\u00e9"], "n": null})").value();

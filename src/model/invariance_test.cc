@@ -47,7 +47,8 @@ class Invariance : public ::testing::TestWithParam<Case> {
     const bool real = GetParam().name == "smollm2";
     const std::string path = real ? default_model_path().ok() ? *default_model_path() : ""
                                   : QUERN_SOURCE_DIR "/tests/golden/" + GetParam().name;
-    if (path.empty()) GTEST_SKIP() << default_model_path().error().message;
+    if (path.empty())
+      GTEST_SKIP() << default_model_path().error().message << " (make test does; models of tests/golden stand in)";
     const auto checkpoint = Checkpoint::open(path);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
     auto model = load_model(**checkpoint, *device_);

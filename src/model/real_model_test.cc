@@ -70,7 +70,8 @@ class RealModel : public ::testing::TestWithParam<Isa> {
   void SetUp() override {
     before_ = isa_in_force();
     const auto path = default_model_path();
-    if (!path.ok()) GTEST_SKIP() << path.error().message;
+    if (!path.ok())
+      GTEST_SKIP() << path.error().message << " (make test does before it runs this; models of tests/golden stand in)";
     if (!limit_isa(GetParam()))
       GTEST_SKIP() << "this processor has no " << isa_name(GetParam()) << "; the others stand in";
     device_ = make_device(DeviceKind::cpu, {}).value();

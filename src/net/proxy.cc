@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
-#include <openssl/evp.h>
+
+#include "base/escapes.h"
 
 namespace quern {
 namespace {
@@ -38,28 +38,6 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// Percent escapes read once; what is none stays as it is.
-std::string unescaped(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned code = 0;
-    const bool escape = text[i] == '%' && i + 2 < text.size() &&
-                        std::from_chars(&text[i + 1], &text[i + 1] + 2, code, 16).ptr == &text[i + 1] + 2;
-    out += escape ? static_cast<char>(code) : text[i];
-    if (escape) i += 2;
-  }
-  return out;
-}
-
-std::string base64(std::string_view bytes) {
-  std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');
-  const int size =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  out.resize(static_cast<size_t>(size));
-  return out;
-}
-
 }  // namespace
 
 bool is_listed(std::string_view list, std::string_view host) {
@@ -86,9 +64,10 @@ Result<Proxy> parse_proxy(std::string_view text) {
   if (at != std::string_view::npos) {
     const std::string_view who = authority.substr(0, at);
     const size_t colon = std::min(who.find(':'), who.size());
-    const std::string name = unescaped(who.substr(0, colon));
-    const std::string password = unescaped(who.substr(std::min(colon + 1, who.size())));
-    proxy.authorization = "Basic " + base64(name + ":" + password);
+    const std::string name = percent_decoded(who.substr(0, colon));
+    const std::string password = percent_decoded(who.substr(std::min(colon + 1, who.size())));
+    proxy.authorization = "Basic ";
+    append_base64(proxy.authorization, name + ":" + password);
     text.remove_prefix(at + 1);
   }
   auto url = parse_url(std::string(scheme) + std::string(text));

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fmt/format.h>
+
+#include "base/escapes.h"
 
 namespace quern {
 namespace {
@@ -98,14 +99,7 @@ std::string path_of(std::string_view target) {
   }
   target = target.substr(0, target.find_first_of("?#"));
   std::string path;
-  for (size_t i = 0; i < target.size(); ++i) {
-    char c = target[i];
-    unsigned code = 0;
-    if (c == '%' && i + 2 < target.size() &&
-        std::from_chars(&target[i + 1], &target[i + 1] + 2, code, 16).ptr == &target[i + 1] + 2) {
-      c = static_cast<char>(code);
-      i += 2;
-    }
+  for (const char c : percent_decoded(target)) {
     if (c == '/' && !path.empty() && path.back() == '/') continue;
     path += c;
   }

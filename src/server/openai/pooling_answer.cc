@@ -1,29 +1,16 @@
 // Answers of /v1/embeddings, /v1/score and /v1/rerank.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <fmt/format.h>
 #include <numeric>
 #include <span>
 
 #include "base/check.h"
+#include "base/escapes.h"
 #include "server/openai/pooling.h"
 
 namespace quern {
 namespace {
-
-void append_base64(std::string& out, std::span<const float> values) {
-  static constexpr char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes(values.size_bytes(), '\0');
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k) {
-      group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-    }
-    for (size_t k = 0; k < 4; ++k) out += i + k > bytes.size() ? '=' : digits[group >> (18 - 6 * k) & 63U];
-  }
-}
 
 void append_model(std::string& out, const PoolingCall& call) {
   out += "\"model\":";
@@ -42,7 +29,8 @@ std::string embeddings_answer(const PoolingCall& call, const std::vector<std::ve
     fmt::format_to(std::back_inserter(out), "{{\"object\":\"embedding\",\"index\":{},\"embedding\":", i);
     if (call.base64) {
       out += '"';
-      append_base64(out, vectors[i]);
+      const std::vector<float>& vector = vectors[i];
+      append_base64(out, {reinterpret_cast<const char*>(vector.data()), vector.size() * sizeof(float)});
       out += "\"}";
     } else {
       append_floats(out, vectors[i]);
