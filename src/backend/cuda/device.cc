@@ -34,6 +34,13 @@ constexpr int64_t spin_us = 50;  // a wait that is nearly over is not worth a sl
 
 std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
+/// Zeros that are there on return. No stream of ours waits for the one that writes them: on a busy GPU they would come
+/// after what is uploaded next.
+void clear(void* memory, int64_t bytes) {
+  check(cudaMemset(memory, 0, static_cast<size_t>(bytes)), "memory");
+  check(cudaStreamSynchronize(cudaStreamLegacy), "memory");
+}
+
 class CapturedGraph final : public Captured {
  public:
   CapturedGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
@@ -92,7 +99,7 @@ class CudaDevice final : public Device {
       void* workspace = nullptr;
       constexpr int64_t arrival_bytes = max_arrivals * sizeof(unsigned);
       check(cudaMalloc(&workspace, workspace_bytes + arrival_bytes), "workspace");
-      check(cudaMemset(static_cast<std::byte*>(workspace) + workspace_bytes, 0, arrival_bytes), "workspace");
+      clear(static_cast<std::byte*>(workspace) + workspace_bytes, arrival_bytes);
       queue_.workspace = static_cast<std::byte*>(workspace);
     } catch (const DeviceLost& lost) {
       return Error{lost.reason};
@@ -137,7 +144,12 @@ class CudaDevice final : public Device {
       return Error{
           fmt::format("not enough GPU memory: {} are needed, {} are free", gibibytes(bytes), gibibytes(free_bytes()))};
     }
-    cudaMemset(memory, 0, static_cast<size_t>(bytes));
+    try {
+      clear(memory, bytes);
+    } catch (const DeviceLost& lost) {
+      cudaFree(memory);
+      return Error{lost.reason};
+    }
     return keep(memory, bytes, false);
   }
 
