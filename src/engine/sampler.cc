@@ -20,9 +20,7 @@ bool ends_with(std::span<const int32_t> tokens, std::span<const int32_t> part) {
 
 int64_t rounded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
-int64_t fixed_bytes(int32_t rows) {
-  return rounded(rows * static_cast<int64_t>(sizeof(SampleRow) + sizeof(Sampled) + sizeof(int32_t)));
-}
+int64_t fixed_bytes(int32_t rows) { return rounded(rows * static_cast<int64_t>(sizeof(SampleRow) + sizeof(Sampled))); }
 
 /// Room for what any one row can carry (counts and biases of every token, masks, bans), and for many ordinary ones.
 int64_t payload_bytes(const Device& device, int32_t vocab) {
@@ -44,7 +42,6 @@ Sampler::Sampler(Device& device, std::byte* host, int32_t rows, int32_t vocab, T
       next_(next),
       wanted_(reinterpret_cast<SampleRow*>(host)),
       sampled_(reinterpret_cast<Sampled*>(host + rows * int64_t{sizeof(SampleRow)})),
-      row_ids_(reinterpret_cast<int32_t*>(sampled_ + rows)),
       payload_(host + fixed_bytes(rows)),
       payload_bytes_(payload_bytes(device, vocab)),
       wide_(device),
@@ -108,7 +105,6 @@ void Sampler::start_round(Exec& exec, const StepPlan& plan, std::span<const Row>
   for (size_t k = 0; k < active_.size(); ++k) {
     const size_t i = active_[k];
     const Slice& slice = plan.slices[i];
-    row_ids_[k] = index(slice.row);
     wanted_[k] =
         sample_row(slice, rows[static_cast<size_t>(index(slice.row))], results_[i], places_[i].position + round_);
     if (device_.host_addressable()) continue;
@@ -138,9 +134,8 @@ void Sampler::sample_run(Exec& exec, size_t begin, size_t end) {
     size_t last = first + 1;
     while (last < end && output(last) == output(last - 1) + 1) ++last;
     const size_t count = last - first;
-    const std::span<Sampled> sampled(sampled_ + first, count);
-    quern::sample(exec, logits_.rows(output(first), static_cast<int32_t>(count)), {wanted_ + first, count}, sampled);
-    keep_next_tokens(exec, sampled, row_ids_ + first, next_);
+    const Tensor logits = logits_.rows(output(first), static_cast<int32_t>(count));
+    quern::sample(exec, logits, {wanted_ + first, count}, {sampled_ + first, count}, next_);
     first = last;
   }
 }
@@ -172,6 +167,7 @@ SampleRow Sampler::sample_row(const Slice& slice, const Row& row, const SliceRes
   wanted.presence_penalty = sampling.presence_penalty;
   wanted.seed = sampling.seed;
   wanted.position = position;
+  wanted.next = index(slice.row);
   wanted.logprobs = wanted_of_answer(sampling).wide() ? -1 : sampling.logprobs;
   wanted.counts = counts_[static_cast<size_t>(index(slice.row))].entries();
   wanted.biases = sampling.logit_bias;

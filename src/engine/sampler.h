@@ -66,7 +66,6 @@ class Sampler {
   // Memory that the device reads and writes while a round runs, and what is used of the payload.
   SampleRow* wanted_;
   Sampled* sampled_;
-  int32_t* row_ids_;
   std::byte* payload_;
   int64_t payload_bytes_;
   int64_t payload_used_ = 0;

@@ -10,23 +10,19 @@ int64_t sample_scratch_bytes(Queue queue, int32_t rows, int32_t vocab) {
   return (bytes + 63) / 64 * 64;
 }
 
-void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results) {
+void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results, Tensor next) {
   CHECK(logits.rank == 2 && logits.dtype == Dtype::f32 && logits.dims[1] > 0);
   CHECK(static_cast<size_t>(logits.dims[0]) == rows.size() && rows.size() == results.size());
+  CHECK(!next || (next.rank == 1 && next.dtype == Dtype::i32));
   for (const SampleRow& row : rows) {
+    CHECK(row.next < (next ? next.dims[0] : 0));
     CHECK(row.logprobs <= max_top_logprobs && row.forced < logits.dims[1]);
     CHECK(row.allowed.empty() || row.allowed.size() == (static_cast<size_t>(logits.dims[1]) + 31) / 32);
   }
   const Arena::Scope scope(exec.arena);
   std::byte* const scratch = exec.arena.take(sample_scratch_bytes(exec.queue, logits.dims[0], logits.dims[1]));
   tell_bytes(exec, logits);
-  kernels::sample(exec, logits, rows, results, scratch);
-}
-
-void keep_next_tokens(Exec& exec, std::span<const Sampled> results, const int32_t* rows, Tensor next) {
-  CHECK(next.rank == 1 && next.dtype == Dtype::i32);
-  tell_cost(exec, [&] { return Cost{.bytes = 3.0 * sizeof(int32_t) * static_cast<double>(results.size())}; });
-  kernels::keep_next_tokens(exec, results, rows, next);
+  kernels::sample(exec, logits, rows, results, next, scratch);
 }
 
 }  // namespace quern

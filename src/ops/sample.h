@@ -31,6 +31,7 @@ struct SampleRow {
   int64_t position = 0;                     // of the token to be drawn, in its sequence
   int32_t forced = -1;                      // not negative: nothing is drawn, the result is this token and its logprobs
   int32_t logprobs = -1;                    // -1: none; n: of the chosen token and the n best, n <= max_top_logprobs
+  int32_t next = -1;                        // not negative: the token also becomes this entry of sample()'s `next`
   std::span<const TokenCount> counts = {};  // empty without penalties
   std::span<const std::pair<int32_t, float>> biases = {};  // added
   std::span<const int32_t> banned = {};                    // never drawn: end tokens before min_tokens
@@ -60,22 +61,19 @@ struct Sampled {
 
 /// results[i] for logits[i] under rows[i].   logits: [rows, vocab] f32
 /// Queued as all operations are. `rows`, what they point to, and `results` are memory that host and device address
-/// (Device::allocate_host) and that the host leaves alone until the queue has come this far.
-void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results);
-/// next[rows[i]] = results[i].token: what a later step's take_next_tokens() reads.   rows: [results] i32, memory as
-/// above
-void keep_next_tokens(Exec& exec, std::span<const Sampled> results, const int32_t* rows, Tensor next);
+/// (Device::allocate_host) and that the host leaves alone until the queue has come this far. What a later kernel needs
+/// of the results it finds in `next`, the device's memory: results may be on their way to the host still. next: [any]
+/// i32, what take_next_tokens() of a later step reads; or none
+void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results, Tensor next = {});
 /// What it takes from the arena meanwhile.
 int64_t sample_scratch_bytes(Queue queue, int32_t rows, int32_t vocab);
 
 namespace kernels {
-inline constinit Kernel<void(Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results,
+inline constinit Kernel<void(Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results, Tensor next,
                              std::byte* scratch)>
     sample{"sample"};
 /// How much scratch that takes.
 inline constinit Kernel<void(int32_t rows, int32_t vocab, int64_t& bytes)> sample_scratch{"sample_scratch"};
-inline constinit Kernel<void(std::span<const Sampled> results, const int32_t* rows, Tensor next)> keep_next_tokens{
-    "keep_next_tokens"};
 }  // namespace kernels
 
 }  // namespace quern

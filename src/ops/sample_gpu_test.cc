@@ -171,21 +171,5 @@ TEST_F(SampleGpu, SaysWhichOfManyRowsAreNotFinite) {
   }
 }
 
-TEST_F(SampleGpu, KeepsTheTokensOfRowsForTheNextStep) {
-  TestDevice device;
-  Exec exec = device.exec();
-  std::vector<Sampled> results(700);
-  std::vector<int32_t> rows(700);
-  for (size_t i = 0; i < results.size(); ++i) {
-    results[i].token = static_cast<int32_t>(3 * i);
-    rows[i] = static_cast<int32_t>(699 - i);
-  }
-  std::vector<int32_t> next(700, -7);
-
-  keep_next_tokens(exec, results, rows.data(), quern::view(next));
-
-  for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(next[699 - i], static_cast<int32_t>(3 * i));
-}
-
 }  // namespace
 }  // namespace quern::testing

@@ -278,6 +278,32 @@ TEST(Sample, C9SaysWhichRowsAreNotFiniteAndGoesOnWithTheOthers) {
   });
 }
 
+TEST(Sample, KeepsTokensWhereTheNextStepLooksForThem) {
+  at_every_isa([] {
+    constexpr int32_t count = 300;
+    TestMatrix logits = TestMatrix::random(count, 40, 8);
+    logits.at(6, 1) = infinity;
+    std::vector<SampleRow> rows(count);
+    for (int32_t i = 0; i < count; ++i) {
+      auto& row = rows[static_cast<size_t>(i)];
+      row.seed = static_cast<uint64_t>(i);
+      if (i % 3 == 0) row.next = count - 1 - i;
+    }
+    std::vector<Sampled> results(count);
+    std::vector<int32_t> next(count, -7);
+    TestDevice device;
+    Exec exec = device.exec();
+
+    sample(exec, logits.tensor(), rows, results, view(next));
+
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t expected = i % 3 == 0 ? results[static_cast<size_t>(i)].token : -7;
+      ASSERT_EQ(next[static_cast<size_t>(count - 1 - i)], expected) << i;
+    }
+    EXPECT_EQ(next[count - 1 - 6], -1);
+  });
+}
+
 TEST(Sample, SurvivesExtremeParameters) {
   at_every_isa([] {
     const std::vector<float> logits{-3e38F, 3e38F, 0.0F};

@@ -354,7 +354,7 @@ void sample_scratch(Queue /*queue*/, int32_t rows, int32_t vocab, int64_t& bytes
   bytes = std::min<int64_t>(rows, rows_at_once) * vocab * static_cast<int64_t>(sizeof(float));
 }
 
-void sample(Queue queue, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results,
+void sample(Queue queue, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results, Tensor next,
             std::byte* scratch) {
   auto& pool = *static_cast<ThreadPool*>(queue.native);
   const int64_t at_once = std::min<int64_t>(logits.dims[0], rows_at_once);
@@ -364,17 +364,13 @@ void sample(Queue queue, Tensor logits, std::span<const SampleRow> rows, std::sp
       for (int64_t i = begin; i < end; ++i) {
         const auto row = static_cast<size_t>(first + i);
         sample_row(results[row], logits.row<float>(first + i), logits.dims[1], rows[row], copies + i * logits.dims[1]);
+        if (rows[row].next >= 0) next.as<int32_t>()[rows[row].next] = results[row].token;
       }
     });
   }
 }
 
-void keep_next_tokens(Queue /*queue*/, std::span<const Sampled> results, const int32_t* rows, Tensor next) {
-  for (size_t i = 0; i < results.size(); ++i) next.as<int32_t>()[rows[i]] = results[i].token;
-}
-
 const bool scratch_added = kernels::sample_scratch.add(DeviceKind::cpu, Isa::QUERN_ISA, sample_scratch);
-const bool next_added = kernels::keep_next_tokens.add(DeviceKind::cpu, Isa::QUERN_ISA, keep_next_tokens);
 const bool added = kernels::sample.add(DeviceKind::cpu, Isa::QUERN_ISA, sample);
 
 }  // namespace

@@ -378,6 +378,7 @@ __global__ void __launch_bounds__(finish_threads) finish(SampleBuffers buffers) 
     if (top_count > 0) write_top(w, row, top_count, result, logprob);
   }
   if (threadIdx.x != 0) return;
+  if (wanted.next >= 0) buffers.next[wanted.next] = token;
   result.token = token;
   result.status = status;
   result.logprob = chosen;
@@ -416,13 +417,14 @@ void sample_scratch(Queue /*queue*/, int32_t rows, int32_t vocab, int64_t& bytes
   bytes = place_buffers(buffers, nullptr, rows, vocab);
 }
 
-void sample(Queue queue, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results,
+void sample(Queue queue, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results, Tensor next,
             std::byte* scratch) {
   static const bool allowed = allow_shared(finish, sizeof(Workplace));
   CHECK(allowed);
   SampleBuffers buffers;
   place_buffers(buffers, scratch, logits.dims[0], logits.dims[1]);
   buffers.stride = logits.strides[0];
+  buffers.next = next ? next.as<int32_t>() : nullptr;
   const auto kernel = logits.dims[1] % 4 == 0 && aligned_rows({logits}) ? scan<true> : scan<false>;
   for (int32_t first = 0; first < logits.dims[0]; first += rows_at_once) {
     const int32_t count = logits.dims[0] - first < rows_at_once ? logits.dims[0] - first : rows_at_once;
@@ -436,22 +438,7 @@ void sample(Queue queue, Tensor logits, std::span<const SampleRow> rows, std::sp
   }
 }
 
-__global__ void __launch_bounds__(scan_threads)
-    keep(const Sampled* results, const int32_t* rows, int32_t* next, int count) {
-  allow_next();
-  const int i = static_cast<int>(blockIdx.x * scan_threads + threadIdx.x);
-  wait_for_previous();
-  if (i < count) next[rows[i]] = results[i].token;
-}
-
-void keep_next_tokens(Queue queue, std::span<const Sampled> results, const int32_t* rows, Tensor next) {
-  const auto count = static_cast<int>(results.size());
-  launch(queue, keep, static_cast<unsigned>((count + scan_threads - 1) / scan_threads), scan_threads, 0, results.data(),
-         rows, next.as<int32_t>(), count);
-}
-
 const bool scratch_added = kernels::sample_scratch.add(DeviceKind::cuda, sample_scratch);
-const bool next_added = kernels::keep_next_tokens.add(DeviceKind::cuda, keep_next_tokens);
 const bool added = kernels::sample.add(DeviceKind::cuda, sample);
 
 }  // namespace

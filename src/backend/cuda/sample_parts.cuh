@@ -39,7 +39,8 @@ struct SampleBuffers {
   float* bests = nullptr;     // [rows, groups]: best logit of each group
   float* copies = nullptr;    // [rows, vocab]: logits after masks, biases and penalties
   const SampleRow* host_rows = nullptr;
-  Sampled* results = nullptr;
+  Sampled* results = nullptr;  // the host's
+  int32_t* next = nullptr;     // or null
 };
 
 /// Whether a row draws from a copy of its logits.
