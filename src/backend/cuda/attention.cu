@@ -4,7 +4,6 @@
 
 #include "backend/cuda/attention_plain.h"
 #include "backend/cuda/attention_split.cuh"
-#include "backend/cuda/chain.h"
 
 namespace quern::cuda {
 namespace {
@@ -102,7 +101,7 @@ void launch_split(Queue queue, const SplitCall& split, Dtype pages, int dims) {
 
 void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segments& segments,
                const AttentionParams& params, std::byte* scratch) {
-  if (q.dims[0] == 0 || chain_of(queue).keep_attention(queue, out, q, kv, segments, params, scratch)) return;
+  if (q.dims[0] == 0) return;
   if (!on_matrix_units(q, kv)) return plain_attention(queue, out, q, kv, segments, params);
   const int dims = rounded_dims(kv.head_dim);
   const bool aligned = aligned_queries(q);

@@ -46,8 +46,6 @@ struct Pages {
   const float* k_scale;  // of each kv head, or null
   const float* v_scale;
 
-  Pages() = default;
-  bool operator==(const Pages&) const = default;
   explicit Pages(const PagedKv& kv)
       : layer(kv.pool + kv.layer_offset),
         page_bytes(kv.page_bytes),
@@ -100,8 +98,6 @@ struct Sight {
   int window;
   bool causal;
 
-  Sight() = default;
-  bool operator==(const Sight&) const = default;
   explicit Sight(const AttentionParams& params)
       : scale(params.scale), softcap(params.softcap), window(params.window), causal(params.causal) {}
 

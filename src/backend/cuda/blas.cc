@@ -166,12 +166,11 @@ struct Operands {
 class Rehearsal {
  public:
   Rehearsal(const CudaQueue& queue, int64_t result_bytes) : queue_(queue) {
-    queue_.chain = nullptr;
     cudaThreadExchangeStreamCaptureMode(&mode_);
     cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(queue.stream(), &capturing), "capture");
-    if (capturing == cudaStreamCaptureStatusNone) check(cudaStreamSynchronize(queue.stream()), "computing");
-    check(cudaStreamCreateWithFlags(&queue_.own_stream, cudaStreamNonBlocking), "stream");
+    check(cudaStreamIsCapturing(queue.stream, &capturing), "capture");
+    if (capturing == cudaStreamCaptureStatusNone) check(cudaStreamSynchronize(queue.stream), "computing");
+    check(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "stream");
     check(cudaEventCreate(&begin_), "event");
     check(cudaEventCreate(&end_), "event");
     result_bytes_ = (result_bytes + 255) / 256 * 256;
@@ -185,7 +184,7 @@ class Rehearsal {
     cudaFree(memory_);
     cudaEventDestroy(begin_);
     cudaEventDestroy(end_);
-    cudaStreamDestroy(queue_.own_stream);
+    cudaStreamDestroy(queue_.stream);
     cudaThreadExchangeStreamCaptureMode(&mode_);
   }
   Rehearsal(const Rehearsal&) = delete;
@@ -197,11 +196,11 @@ class Rehearsal {
 
   /// Weights come from memory when a model runs, so nothing of them stays in the GPU's cache from one run to the next.
   void begin() const {
-    check(cudaMemsetAsync(static_cast<std::byte*>(y()) + result_bytes_, 0, cache_bytes, queue_.stream()), "memory");
-    check(cudaEventRecord(begin_, queue_.stream()), "event");
+    check(cudaMemsetAsync(static_cast<std::byte*>(y()) + result_bytes_, 0, cache_bytes, queue_.stream), "memory");
+    check(cudaEventRecord(begin_, queue_.stream), "event");
   }
   float end_ms() const {
-    check(cudaEventRecord(end_, queue_.stream()), "event");
+    check(cudaEventRecord(end_, queue_.stream), "event");
     check(cudaEventSynchronize(end_), "product");
     float ms = 0.0F;
     check(cudaEventElapsedTime(&ms, begin_, end_), "event");
@@ -249,7 +248,7 @@ class CublasLt final : public Blas {
     const float beta = accumulate ? 1.0F : 0.0F;
     return f_.matmul(handle_, chosen.desc, &one, operands.w, chosen.w, operands.x, chosen.x, &beta, operands.y,
                      chosen.y, operands.y, chosen.y, &chosen.algorithm, queue.workspace,
-                     static_cast<size_t>(queue.workspace_bytes), queue.stream());
+                     static_cast<size_t>(queue.workspace_bytes), queue.stream);
   }
 
   const Chosen& choose(const CudaQueue& queue, const Product& p, const Operands& operands) {

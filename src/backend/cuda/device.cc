@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "backend/cuda/blas.h"
-#include "backend/cuda/chain.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/nvml.h"
 #include "base/channel.h"
@@ -44,28 +43,28 @@ void clear(void* memory, int64_t bytes) {
 
 class CapturedGraph final : public Captured {
  public:
-  CapturedGraph(cudaGraphExec_t graph, const CudaQueue& queue) : graph_(graph), queue_(queue) {}
+  CapturedGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
   ~CapturedGraph() override { cudaGraphExecDestroy(graph_); }
-  void launch() override { check(cudaGraphLaunch(graph_, queue_.stream()), "launch of a captured step"); }
+  void launch() override { check(cudaGraphLaunch(graph_, stream_), "launch of a captured step"); }
 
  private:
   cudaGraphExec_t graph_;
-  const CudaQueue& queue_;
+  cudaStream_t stream_;
 };
 
 class EventLaps final : public Laps {
  public:
-  explicit EventLaps(const CudaQueue& queue) : queue_(queue) {}
+  explicit EventLaps(cudaStream_t stream) : stream_(stream) {}
   ~EventLaps() override {
     for (cudaEvent_t event : events_) cudaEventDestroy(event);
   }
 
   void mark() override {
     if (used_ == events_.size()) check(cudaEventCreate(&events_.emplace_back()), "event");
-    check(cudaEventRecord(events_[used_++], queue_.stream()), "event");
+    check(cudaEventRecord(events_[used_++], stream_), "event");
   }
   std::vector<double> seconds() override {
-    check(cudaStreamSynchronize(queue_.stream()), "computing");
+    check(cudaStreamSynchronize(stream_), "computing");
     std::vector<double> all;
     for (size_t i = 1; i < used_; ++i) {
       float ms = 0.0F;
@@ -77,7 +76,7 @@ class EventLaps final : public Laps {
   }
 
  private:
-  const CudaQueue& queue_;
+  cudaStream_t stream_;
   std::vector<cudaEvent_t> events_;  // made once, then used again
   size_t used_ = 0;
 };
@@ -93,12 +92,12 @@ class CudaDevice final : public Device {
     try {
       check(cudaSetDevice(index_), "choosing it");
       check(cudaDeviceSetCacheConfig(cudaFuncCachePreferShared), "cache");  // for kernels that say nothing: launch.h
-      check(cudaStreamCreateWithFlags(&queue_.own_stream, cudaStreamNonBlocking), "stream");
+      check(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "stream");
       for (cudaEvent_t& event : events_) {
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "event");
       }
       void* workspace = nullptr;
-      constexpr int64_t arrival_bytes = 2 * max_arrivals * sizeof(unsigned);
+      constexpr int64_t arrival_bytes = max_arrivals * sizeof(unsigned);
       check(cudaMalloc(&workspace, workspace_bytes + arrival_bytes), "workspace");
       clear(static_cast<std::byte*>(workspace) + workspace_bytes, arrival_bytes);
       queue_.workspace = static_cast<std::byte*>(workspace);
@@ -107,12 +106,10 @@ class CudaDevice final : public Device {
     }
     queue_.workspace_bytes = workspace_bytes;
     queue_.arrivals = reinterpret_cast<unsigned*>(queue_.workspace + workspace_bytes);
-    queue_.flags = queue_.arrivals + max_arrivals;
     queue_.multiprocessors = properties_.multiProcessorCount;
     blas_ = open_blas();
     nvml_ = open_nvml(index_);
     queue_.blas = blas_.get();
-    queue_.chain = &chain_;
     return {};
   }
 
@@ -128,7 +125,7 @@ class CudaDevice final : public Device {
     }
     cudaFree(queue_.workspace);
     blas_.reset();
-    if (queue_.own_stream != nullptr) cudaStreamDestroy(queue_.own_stream);
+    if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
   }
 
   DeviceKind kind() const override { return DeviceKind::cuda; }
@@ -184,12 +181,12 @@ class CudaDevice final : public Device {
   }
 
   void copy_in(std::byte* to, const std::byte* from, int64_t bytes) override {
-    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, queue_.stream()), "copy to it");
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, queue_.stream), "copy to it");
   }
   void copy_out(std::byte* to, const std::byte* from, int64_t bytes) override {
-    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, queue_.stream()), "copy from it");
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, queue_.stream), "copy from it");
   }
-  void wait() override { check(cudaStreamSynchronize(queue_.stream()), "computing"); }
+  void wait() override { check(cudaStreamSynchronize(queue_.stream), "computing"); }
 
   void upload(std::byte* to, const std::byte* from, int64_t bytes) override {
     std::call_once(slots_made_, [this] { make_slots(); });
@@ -207,7 +204,7 @@ class CudaDevice final : public Device {
 
   QueueMark mark() override {
     const QueueMark made = next_mark_++;
-    check(cudaEventRecord(events_[made % marks], queue_.stream()), "event");
+    check(cudaEventRecord(events_[made % marks], queue_.stream), "event");
     return made;
   }
   bool done(QueueMark mark) override {
@@ -224,25 +221,23 @@ class CudaDevice final : public Device {
       return check(cudaEventSynchronize(events_[mark % marks]), "computing");
     }
   }
-  std::unique_ptr<Laps> make_laps() override { return std::make_unique<EventLaps>(queue_); }
+  std::unique_ptr<Laps> make_laps() override { return std::make_unique<EventLaps>(queue_.stream); }
 
   std::unique_ptr<Captured> capture(const std::function<void(Queue)>& work) override {
     check(cudaSetDevice(index_), "choosing it");
     CudaQueue recording = queue_;
-    Chain chain;
-    recording.chain = &chain;
-    check(cudaStreamCreateWithFlags(&recording.own_stream, cudaStreamNonBlocking), "stream");
-    check(cudaStreamBeginCapture(recording.stream(), cudaStreamCaptureModeThreadLocal), "capture");
+    check(cudaStreamCreateWithFlags(&recording.stream, cudaStreamNonBlocking), "stream");
+    check(cudaStreamBeginCapture(recording.stream, cudaStreamCaptureModeThreadLocal), "capture");
     work({DeviceKind::cuda, &recording, batch_invariant_});
     cudaGraph_t graph = nullptr;
-    check(cudaStreamEndCapture(recording.stream(), &graph), "capture");
+    check(cudaStreamEndCapture(recording.stream, &graph), "capture");
     cudaGraphExec_t executable = nullptr;
     check(cudaGraphInstantiate(&executable, graph, 0), "capture");
     cudaGraphDestroy(graph);
-    check(cudaGraphUpload(executable, recording.stream()), "capture");
-    check(cudaStreamSynchronize(recording.stream()), "capture");
-    cudaStreamDestroy(recording.own_stream);
-    return std::make_unique<CapturedGraph>(executable, queue_);
+    check(cudaGraphUpload(executable, recording.stream), "capture");
+    check(cudaStreamSynchronize(recording.stream), "capture");
+    cudaStreamDestroy(recording.stream);
+    return std::make_unique<CapturedGraph>(executable, queue_.stream);
   }
 
   std::vector<DeviceReading> readings() override {
@@ -300,7 +295,6 @@ class CudaDevice final : public Device {
   cudaDeviceProp properties_;
   bool batch_invariant_;
   CudaQueue queue_;
-  Chain chain_;
   std::unique_ptr<Blas> blas_;
   std::unique_ptr<Nvml> nvml_;
   std::array<cudaEvent_t, marks> events_{};

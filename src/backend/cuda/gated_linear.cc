@@ -1,6 +1,5 @@
 #include "ops/gated_linear.h"
 
-#include "backend/cuda/chain.h"
 #include "backend/cuda/linear_f8.h"
 
 namespace quern::cuda {
@@ -8,7 +7,6 @@ namespace {
 
 void gated_linear(Queue queue, Tensor y, Tensor gate_up, Activation activation, const Matrix& matrix, bool accumulate,
                   std::byte* scratch) {
-  if (chain_of(queue).keep_gated_linear(queue, y, gate_up, activation, matrix, accumulate, scratch)) return;
   const Tensor x = Tensor::dense(scratch, gate_up.dtype, y.dims[0], matrix.cols);
   scratch += gated_bytes(x.dtype, x.dims[0], matrix.cols);
   if (f8_linear_of_gated(queue, y, gate_up, activation, matrix, accumulate, scratch)) return;

@@ -9,21 +9,15 @@
 namespace quern::cuda {
 
 class Blas;
-class Chain;
 
 /// What Queue::native is on a GPU.
 struct CudaQueue {
-  cudaStream_t own_stream = nullptr;
-  Chain* chain = nullptr;  // operations that are not in the stream yet, or null
+  cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   Blas* blas = nullptr;            // the library for large products, or null where there is none
   std::byte* workspace = nullptr;  // of this queue's library calls
   int64_t workspace_bytes = 0;
   unsigned* arrivals = nullptr;  // max_arrivals counters of blocks that are done; zero between kernels
-  unsigned* flags = nullptr;     // max_arrivals of chains (chain_memory.cuh), all equal between kernels
-
-  /// The stream, once what the chain keeps is in it.
-  cudaStream_t stream() const;
 };
 inline constexpr int max_arrivals = 1024;
 
@@ -63,7 +57,7 @@ void launch_blocks(const Queue& queue, void (*kernel)(Params...), const Blocks& 
   config.gridDim = blocks.grid;
   config.blockDim = blocks.block;
   config.dynamicSmemBytes = blocks.shared_bytes;
-  config.stream = native(queue).stream();
+  config.stream = native(queue).stream;
   config.attrs = attributes;
   config.numAttrs = blocks.cluster > 1 ? 3 : 2;
   check(cudaLaunchKernelEx(&config, kernel, arguments...), "launch");

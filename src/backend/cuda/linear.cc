@@ -10,7 +10,6 @@
 #include <bit>
 
 #include "backend/cuda/blas.h"
-#include "backend/cuda/chain.h"
 #include "backend/cuda/floats.h"
 #include "backend/cuda/linear_dequantize.h"
 #include "backend/cuda/linear_f8.h"
@@ -400,7 +399,6 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
 }
 
 void linear(Queue queue, Tensor y, Tensor x, const Matrix& matrix, bool accumulate, std::byte* scratch) {
-  if (chain_of(queue).keep_linear(queue, y, x, matrix, accumulate, scratch)) return;
   const F8Activations f8(queue, matrix, x.dims[0], scratch);
   const Call call{queue, y, x, matrix, accumulate, f8, scratch + f8.bytes};
   if (f8.data != nullptr && x.dtype != Dtype::f32) quantize_tokens(queue, f8.data, f8.scales, x);

@@ -132,56 +132,6 @@ struct IntegerProducts {
     }
   }
 
-  /// A quarter of a block by each of four lanes. What is no finite number makes the block's unit NaN.
-  static __device__ __forceinline__ void make_block(const float (&values)[8], std::byte* bytes, Block* block,
-                                                    bool wanted) {
-    constexpr unsigned infinite = 0x7F800000U;
-    constexpr float largest = 32512.0F;
-    constexpr float tiny = 1e-30F;
-    unsigned most = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) most = max(most, __float_as_uint(values[i]) & 0x7FFFFFFFU);
-    most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 1));
-    most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 2));
-    const bool usual = most < infinite && __uint_as_float(most) > tiny;
-    const float factor = usual ? __fdividef(largest, __uint_as_float(most)) : 0.0F;
-    uint32_t high[2] = {};
-    uint32_t low[2] = {};
-    int32_t sums[2] = {};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int32_t value = usual ? __float2int_rn(values[byte_column<Format>(i)] * factor) : 0;
-      const int32_t upper = (value + 128) >> 8;
-      high[i / 4] |= (static_cast<uint32_t>(upper) & 0xFFU) << (8 * (i % 4));
-      low[i / 4] |= (static_cast<uint32_t>(value) & 0xFFU) << (8 * (i % 4));
-      sums[P::narrow ? i / 4 : 0] += value;
-    }
-#pragma unroll
-    for (int i = 0; i < (P::narrow ? 2 : 1); ++i) {
-      sums[i] += __shfl_xor_sync(0xFFFFFFFFU, sums[i], 1);
-      sums[i] += __shfl_xor_sync(0xFFFFFFFFU, sums[i], 2);
-    }
-    if (!wanted) return;
-    const int quarter = threadIdx.x % 4;
-    *reinterpret_cast<uint2*>(bytes + 8 * quarter) = {high[0], high[1]};
-    *reinterpret_cast<uint2*>(bytes + 32 + 8 * quarter) = {low[0], low[1]};
-    if (quarter != 0) return;
-    const float unit = most >= infinite ? __uint_as_float(0x7FC00000U) : usual ? __fdividef(1.0F, factor) : 0.0F;
-    if constexpr (P::narrow) {
-      *block = {unit, {-stream_zero<Format>() * sums[0], -stream_zero<Format>() * sums[1]}, 0};
-    } else if constexpr (has_minimum<Format>) {
-      *block = {unit, __float_as_int(unit * static_cast<float>(sums[0]))};
-    } else {
-      *block = {unit, -stream_zero<Format>() * sums[0]};
-    }
-  }
-
-  /// The same for block `block` of `blocks` in all, where add() looks for it.
-  static __device__ __forceinline__ void make_levels(const float (&values)[8], std::byte* x, int block, int blocks,
-                                                     bool wanted) {
-    make_block(values, x + 64 * block, reinterpret_cast<Block*>(x + 64 * blocks) + block, wanted);
-  }
-
   __device__ __forceinline__ void add(const SkinnyJob& job, const std::byte* stage, int unit, const std::byte* x,
                                       int number) {
     const int lane = threadIdx.x % 32;
@@ -233,6 +183,50 @@ struct IntegerProducts {
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) values[i] = to_float(loaded[i]);
+  }
+
+  /// A quarter of a block by each of four lanes. What is no finite number makes the block's unit NaN.
+  static __device__ __forceinline__ void make_block(const float (&values)[8], std::byte* bytes, Block* block,
+                                                    bool wanted) {
+    constexpr unsigned infinite = 0x7F800000U;
+    constexpr float largest = 32512.0F;
+    constexpr float tiny = 1e-30F;
+    unsigned most = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) most = max(most, __float_as_uint(values[i]) & 0x7FFFFFFFU);
+    most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 1));
+    most = max(most, __shfl_xor_sync(0xFFFFFFFFU, most, 2));
+    const bool usual = most < infinite && __uint_as_float(most) > tiny;
+    const float factor = usual ? largest / __uint_as_float(most) : 0.0F;
+    uint32_t high[2] = {};
+    uint32_t low[2] = {};
+    int32_t sums[2] = {};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int32_t value = usual ? __float2int_rn(values[byte_column<Format>(i)] * factor) : 0;
+      const int32_t upper = (value + 128) >> 8;
+      high[i / 4] |= (static_cast<uint32_t>(upper) & 0xFFU) << (8 * (i % 4));
+      low[i / 4] |= (static_cast<uint32_t>(value) & 0xFFU) << (8 * (i % 4));
+      sums[P::narrow ? i / 4 : 0] += value;
+    }
+#pragma unroll
+    for (int i = 0; i < (P::narrow ? 2 : 1); ++i) {
+      sums[i] += __shfl_xor_sync(0xFFFFFFFFU, sums[i], 1);
+      sums[i] += __shfl_xor_sync(0xFFFFFFFFU, sums[i], 2);
+    }
+    if (!wanted) return;
+    const int quarter = threadIdx.x % 4;
+    *reinterpret_cast<uint2*>(bytes + 8 * quarter) = {high[0], high[1]};
+    *reinterpret_cast<uint2*>(bytes + 32 + 8 * quarter) = {low[0], low[1]};
+    if (quarter != 0) return;
+    const float unit = most >= infinite ? __uint_as_float(0x7FC00000U) : usual ? 1.0F / factor : 0.0F;
+    if constexpr (P::narrow) {
+      *block = {unit, {-stream_zero<Format>() * sums[0], -stream_zero<Format>() * sums[1]}, 0};
+    } else if constexpr (has_minimum<Format>) {
+      *block = {unit, __float_as_int(unit * static_cast<float>(sums[0]))};
+    } else {
+      *block = {unit, -stream_zero<Format>() * sums[0]};
+    }
   }
 
   /// One record times one token.

@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "backend/cuda/attention_pages.cuh"
-#include "backend/cuda/chain.h"
 #include "backend/cuda/vectors.h"
 
 namespace quern::cuda {
@@ -320,7 +319,6 @@ int alignment_of(std::initializer_list<Tensor> tensors) {
 
 void rope_and_write_kv(Queue queue, Tensor q, Tensor k, Tensor v, const HeadTransform& transform, const PagedKv& kv,
                        const Segments& segments) {
-  if (chain_of(queue).keep_rope(queue, q, k, v, transform, kv, segments)) return;
   const Tensor& table = transform.table;
   const Job job{Pages(kv),
                 Spans(segments),

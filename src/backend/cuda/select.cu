@@ -1,6 +1,5 @@
 #include "ops/select.h"
 
-#include "backend/cuda/chain.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/vectors.h"
 
@@ -31,7 +30,6 @@ void run(Queue queue, Tensor y, Tensor x, Tensor indices) {
 }
 
 void select_rows(Queue queue, Tensor y, Tensor x, Tensor indices) {
-  if (chain_of(queue).keep_select(queue, y, x, indices)) return;
   const int64_t bytes = int64_t{x.dims[1]} * dtype_bytes(x.dtype);
   if (bytes % 16 == 0 && aligned_rows({y, x})) return run<uint4>(queue, y, x, indices);
   switch (dtype_bytes(x.dtype)) {
