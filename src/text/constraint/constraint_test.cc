@@ -160,7 +160,7 @@ TEST_F(ConstraintTest, SchemasTakeWhatIsValidAndNothingElse) {
        {R"({"t":"a","n":1})", R"({"t":"b"})"},
        {R"({"t":"a"})", R"({"t":"b","n":1})"}},
       {R"({"$ref":"#/$defs/tree~1x","$defs":{"tree/x":{"type":"object","properties":{"v":{"type":"integer"},
-           "kids":{"type":"array","items":{"$ref":"#/$defs/tree~1x"}}},"required":["v","kids"]}}})",
+           "kids":{"type":"array","items":{"$ref":"#/$defs/tree%7E1x"}}},"required":["v","kids"]}}})",
        {R"({"v":1,"kids":[{"v":2,"kids":[]}]})"},
        {R"({"v":1})"}},
       {R"({"anyOf":[{"type":"string","enum":["x"]},{"type":"null"}],"description":"d","default":null})",

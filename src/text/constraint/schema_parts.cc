@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <initializer_list>
 
+#include "base/escapes.h"
+
 namespace quern {
 namespace {
 
@@ -15,23 +17,13 @@ bool among(std::string_view word, std::initializer_list<std::string_view> words)
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+/// A part of a JSON pointer in a URL (RFC 6901, 6): percents first, then ~.
 std::string unescaped(std::string_view part) {
+  const std::string pointer = percent_decoded(part);
   std::string text;
-  for (size_t i = 0; i < part.size(); ++i) {
-    const auto hex = [](char c) {
-      return c >= '0' && c <= '9'   ? c - '0'
-             : c >= 'a' && c <= 'f' ? c - 'a' + 10
-             : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                    : -1;
-    };
-    if (part[i] == '%' && i + 2 < part.size() && hex(part[i + 1]) >= 0 && hex(part[i + 2]) >= 0) {
-      text += static_cast<char>(hex(part[i + 1]) * 16 + hex(part[i + 2]));
-      i += 2;
-    } else if (part[i] == '~' && i + 1 < part.size() && (part[i + 1] == '0' || part[i + 1] == '1')) {
-      text += part[++i] == '0' ? '~' : '/';
-    } else {
-      text += part[i];
-    }
+  for (size_t i = 0; i < pointer.size(); ++i) {
+    const bool escape = pointer[i] == '~' && i + 1 < pointer.size() && (pointer[i + 1] == '0' || pointer[i + 1] == '1');
+    text += !escape ? pointer[i] : pointer[++i] == '0' ? '~' : '/';
   }
   return text;
 }
