@@ -1,4 +1,4 @@
-// Memory of a device, as loading uses it.
+// Memory of a device, as loading uses it. Here, because tests of operations are linked with the devices.
 #include "tensor/device.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class DeviceMemory : public ::testing::TestWithParam<DeviceKind> {};
 /// The larger the memory, the longer a GPU takes to clear it.
 TEST_P(DeviceMemory, IsZeroBeforeAnythingIsUploaded) {
   const auto made = make_device(GetParam(), {});
-  if (!made.ok()) GTEST_SKIP() << made.error().message << "; the CPU stands in";
+  if (!made.ok()) GTEST_SKIP() << made.error().message << "; only a GPU clears memory in the background";
   Device& device = **made;
   const bool gpu = GetParam() == DeviceKind::cuda;
   const int64_t bytes = gpu ? std::min(device.free_bytes() / 2, int64_t{16} << 30) : int64_t{1} << 20;

@@ -31,7 +31,7 @@ struct SampleRow {
   int64_t position = 0;                     // of the token to be drawn, in its sequence
   int32_t forced = -1;                      // not negative: nothing is drawn, the result is this token and its logprobs
   int32_t logprobs = -1;                    // -1: none; n: of the chosen token and the n best, n <= max_top_logprobs
-  int32_t next = -1;                        // not negative: the token also becomes this entry of sample()'s `next`
+  int32_t next = -1;                        // not negative: the token also becomes this entry of `next`
   std::span<const TokenCount> counts = {};  // empty without penalties
   std::span<const std::pair<int32_t, float>> biases = {};  // added
   std::span<const int32_t> banned = {};                    // never drawn: end tokens before min_tokens
@@ -59,11 +59,10 @@ struct Sampled {
   std::array<TopLogprob, max_top_logprobs> top;  // best first
 };
 
-/// results[i] for logits[i] under rows[i].   logits: [rows, vocab] f32
+/// results[i] for logits[i] under rows[i]; the tokens of rows that ask for it also become entries of `next`, which
+/// take_next_tokens() of a later step reads.   logits: [rows, vocab] f32   next: [any] i32, or none
 /// Queued as all operations are. `rows`, what they point to, and `results` are memory that host and device address
-/// (Device::allocate_host) and that the host leaves alone until the queue has come this far. What a later kernel needs
-/// of the results it finds in `next`, the device's memory: results may be on their way to the host still. next: [any]
-/// i32, what take_next_tokens() of a later step reads; or none
+/// (Device::allocate_host) and that the host leaves alone until the queue has come this far.
 void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results, Tensor next = {});
 /// What it takes from the arena meanwhile.
 int64_t sample_scratch_bytes(Queue queue, int32_t rows, int32_t vocab);
