@@ -1,5 +1,6 @@
 // linear on a GPU: which way a product takes.
-//   very few tokens                          the kernel of linear_stream.h, limited by reading the weight
+//   very few tokens                          the kernels of linear_stream.h and, of one token and weights in rows,
+//                                            linear_one.h, limited by reading the weight
 //   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h
 //   many tokens                              the library, over weights made half floats a part at a time
 //                                            or, of 8-bit floats with scales of rows, over activations made such too
@@ -13,6 +14,7 @@
 #include "backend/cuda/floats.h"
 #include "backend/cuda/linear_dequantize.h"
 #include "backend/cuda/linear_f8.h"
+#include "backend/cuda/linear_one.h"
 #include "backend/cuda/linear_skinny.h"
 #include "backend/cuda/linear_stream.h"
 #include "backend/cuda/packed.cuh"
@@ -44,7 +46,7 @@ int32_t most_skinny_tokens(const Matrix& matrix, const Weight& part) {
   if (part.format == FormatId::f8) return 16;                  // which the library multiplies as they are
   if (coded(part.format)) return 8;                            // plain sums read the weight for every four tokens
   if (quantized(part.format)) return 32;
-  return int64_t{part.rows} * part.cols * 2 >= large_bytes ? 0 : 4;
+  return int64_t{part.rows} * part.cols * 2 >= large_bytes ? 1 : 4;
 }
 
 bool wants_library(const Queue& queue, const Matrix& matrix, const Weight& part, int32_t tokens) {
@@ -291,6 +293,19 @@ void launch_job(const Call& call, SkinnyJob job) {
   }
 }
 
+/// Shared memory that makes a block the only one of its kind on an SM and leaves room there for one of attention. A
+/// grid of a block for each SM is so spread evenly: its blocks begin while others end, and where two fit, half of the
+/// SMs were seen with two of them and nearly half with none.
+int lone_bytes() {
+  constexpr int reserved_bytes = 1 << 10;  // of each block
+  static const int bytes = [] {
+    int all = 0;
+    cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, 0);
+    return all / 2 - reserved_bytes + 256;
+  }();
+  return bytes;
+}
+
 /// Weights of which a block has so many that its beginning and end count little.
 template <typename Format>
 bool is_long(const SkinnyJob& job) {
@@ -298,8 +313,7 @@ bool is_long(const SkinnyJob& job) {
   return job.tiles_end[job.parts - 1] * panel_bytes<Format>(job.cols) >= long_bytes;
 }
 
-/// Lays out a block's shared memory for a cluster of blocks; false if too little is left for the ring. The next
-/// product's block has the other half of the SM's memory, if the weight is not long.
+/// Lays out a block's shared memory for a cluster of blocks; false if too little is left for the ring.
 template <typename Format>
 bool place_stream(SkinnyJob& job, StreamLaunch& launch) {
   using Stage = StreamStage<Format>;
@@ -310,14 +324,14 @@ bool place_stream(SkinnyJob& job, StreamLaunch& launch) {
   launch.sums_at = barriers_bytes;
   launch.x_at = launch.sums_at + 2 * launch.cluster * stream_warps * job.tokens * panel_height * 4;
   launch.ring_at = (launch.x_at + job.tokens * job.x_pitch + 127) / 128 * 128;
-  for (const int limit : {112 << 10, is_long<Format>(job) ? 224 << 10 : 0}) {
+  for (const int limit : {lone_bytes(), is_long<Format>(job) ? 224 << 10 : 0}) {
     for (int units = Stage::most_units; units >= stream_warps; units /= 2) {
       launch.stage_units = units;
       launch.stage_bytes = Stage::bytes(units);
       launch.stages = std::min((limit - launch.ring_at) / launch.stage_bytes, most_stream_stages);
       if (launch.stages < 4 || launch.stages * launch.stage_bytes < least_ring_bytes) continue;
       job.headers_at = units * Packed<Format>::record_bytes;
-      launch.shared_bytes = launch.ring_at + launch.stages * launch.stage_bytes;
+      launch.shared_bytes = std::max(lone_bytes(), launch.ring_at + launch.stages * launch.stage_bytes);
       return true;
     }
   }
@@ -359,6 +373,51 @@ bool by_stream(const Call& call, SkinnyJob job) {
   return true;
 }
 
+/// How many loads a warp does one after the other, if it multiplies groups of so many rows.
+int lay_out_groups(const Call& call, OneJob& job, int group) {
+  constexpr int beginning = 8;  // of a group: its sums and results
+  const int depth = one_loads / group;
+  const int pieces = (job.data_bytes + one_piece - 1) / one_piece;
+  job.steps = (pieces + depth - 1) / depth;
+  int32_t groups = 0;
+  for (int i = 0; i < job.parts; ++i) job.groups_end[i] = groups += (job.rows[i] + group - 1) / group;
+  const int32_t warps = native(call.queue).multiprocessors * one_warps;
+  return (groups + warps - 1) / warps * (job.steps * one_loads + beginning);
+}
+
+/// Multiplies one token by linear_one.h, if its shared memory holds that.
+template <typename Format>
+bool by_one(const Call& call, const SkinnyJob& all) {
+  if (all.tokens != 1 || call.queue.batch_invariant) return false;
+  OneJob job{};
+  std::copy_n(all.data, 3, job.data);
+  std::copy_n(all.rows, 3, job.rows);
+  std::copy_n(all.first_row, 3, job.first_row);
+  job.parts = all.parts;
+  job.cols = all.cols;
+  job.row_bytes = static_cast<int32_t>(panel_bytes<Format>(all.cols));
+  job.data_bytes = is_f8<Format> ? f8_columns(all.cols) : 2 * all.cols;
+  job.x_aligned = all.x_aligned;
+  job.accumulate = all.accumulate;
+  job.result = all.result;
+  job.x = all.x;
+  job.y = all.y;
+  job.scale = all.scale;
+  job.bias = all.bias;
+  OneLaunch launch;
+  launch.group = lay_out_groups(call, job, 2) < lay_out_groups(call, job, 4) ? 2 : 4;
+  lay_out_groups(call, job, launch.group);
+  launch.shared_bytes = std::max(lone_bytes(), job.steps * (one_loads / launch.group) * one_x_piece<Format>);
+  if (launch.shared_bytes > most_one_shared) return false;
+  if constexpr (!std::is_same_v<Format, BF16>) {
+    if (call.x.dtype == Dtype::f16) launch_one<Format, Half>(call.queue, job, launch);
+  }
+  if constexpr (!std::is_same_v<Format, F16>) {
+    if (call.x.dtype == Dtype::bf16) launch_one<Format, Bf16>(call.queue, job, launch);
+  }
+  return true;
+}
+
 /// All parts of one format that are not done, in one launch.
 void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) {
   const FormatId format = call.matrix.parts[first].format;
@@ -391,6 +450,8 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
       } else {
         if constexpr (!in_rows<Format>) {
           if (by_stream<Format>(call, job)) return;
+        } else if constexpr (Format::id != FormatId::f8_block) {
+          if (by_one<Format>(call, job)) return;
         }
         launch_job<Format>(call, job);
       }

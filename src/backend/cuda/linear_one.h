@@ -1,0 +1,51 @@
+// The product of a weight that lies in rows (floats, 8-bit floats) with one token, limited by how fast the weight can
+// be read.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/packed.cuh"
+#include "tensor/dtype.h"
+
+namespace quern::cuda {
+
+inline constexpr int one_warps = 8;
+inline constexpr int one_loads = 16;   // of 16 bytes that a lane has under way, of all rows of its group
+inline constexpr int one_piece = 512;  // bytes of a row that a warp loads at once
+/// Bytes of x for each piece.
+template <typename Format>
+inline constexpr int one_x_piece = is_f8<Format> ? 2 * one_piece : one_piece;
+inline constexpr int most_one_shared = 200 << 10;
+
+/// y[first_row[p] + r] = part p's row r times x, times scale, plus bias.
+struct OneJob {
+  const std::byte* data[3];
+  int32_t rows[3];
+  int32_t first_row[3];
+  int32_t groups_end[3];  // groups of rows of the parts up to this one
+  int32_t parts;
+  int32_t cols;
+  int32_t row_bytes;   // from row to row
+  int32_t data_bytes;  // of a row that are columns
+  int32_t steps;       // of one_loads loads for a group
+  bool x_aligned;      // to 16 bytes
+  bool accumulate;
+  Dtype result;  // f32 or the activations
+  const void* x;
+  void* y;
+  const float* scale;  // or null
+  const float* bias;   // or null
+};
+
+/// What a launch depends on beside the job.
+struct OneLaunch {
+  int group = 0;  // rows that a warp multiplies at once: 2 or 4
+  int shared_bytes = 0;
+};
+
+/// One for each format and type of activations.
+template <typename Format, typename T>
+void launch_one(const Queue& queue, const OneJob& job, const OneLaunch& launch);
+
+}  // namespace quern::cuda
