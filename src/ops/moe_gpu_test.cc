@@ -170,6 +170,47 @@ TEST_F(MoeGpu, GatesEveryFormatAndTypeForTheTokensOfPairs) {
   }
 }
 
+/// Also one whose token has an expert several times, as one has that is not finite.
+TEST_F(MoeGpu, MultipliesTheExpertsOfOneToken) {
+  constexpr int rows = 42;
+  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{1, 0, 1, 1, 0, 0, 1}, {0, 4, 0, 0, 1, 0, 0}}) {
+    const Pairs pairs(counts, 1);
+    const auto all = static_cast<int>(pairs.tokens.size());
+    for (const Dtype type : activation_types) {
+      for (const FormatId format : {FormatId::bf16, FormatId::f16, FormatId::f8, FormatId::f8_block, FormatId::q4_0}) {
+        for (const int cols : {256, 768, 2048}) {
+          SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::string(format_info(format).name));
+          const Experts experts(format, 7, rows, cols, true);
+          std::vector<Matrix> single = experts.matrices;
+          for (Matrix& matrix : single) {
+            matrix.count = 1;
+            matrix.rows = rows;
+          }
+          FloatMatrix x = FloatMatrix::random(type, all, cols, 8, 3, 0.1F);
+          TestDevice device;
+          Exec exec = device.exec();
+          exec.activations = type;
+
+          const Tensor products = expert_linear(exec, x.tensor(), single.data(), pairs.routing);
+          const Tensor gates = expert_gated(exec, x.tensor().rows(0, 1), experts.matrices.data(), pairs.routing,
+                                            Activation::silu, single.data());
+
+          expect_products(experts, x, type, pairs, products);
+          for (int pair = 0; pair < all; ++pair) {
+            for (int row = 0; row < rows; ++row) {
+              const double gate = experts.dot(pairs.expert_of(pair), row, x, 0);
+              const double up = experts.dot(pairs.expert_of(pair), rows + row, x, 0);
+              ASSERT_NEAR(float_at(gates, pair, row), silu(gate) * up,
+                          1e-4 + 4 * rounding(type) * (std::abs(gate) + 1) * (std::abs(up) + 1))
+                  << "pair " << pair << " row " << row;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 /// Tiles of pairs, one of them not full, of experts with many, few and no pairs.
 TEST_F(MoeGpu, MultipliesManyPairsOfHalfTypes) {
   const std::vector<int32_t> counts{300, 0, 128, 1, 131};

@@ -293,19 +293,6 @@ void launch_job(const Call& call, SkinnyJob job) {
   }
 }
 
-/// Shared memory that makes a block the only one of its kind on an SM and leaves room there for one of attention. A
-/// grid of a block for each SM is so spread evenly: its blocks begin while others end, and where two fit, half of the
-/// SMs were seen with two of them and nearly half with none.
-int lone_bytes() {
-  constexpr int reserved_bytes = 1 << 10;  // of each block
-  static const int bytes = [] {
-    int all = 0;
-    cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, 0);
-    return all / 2 - reserved_bytes + 256;
-  }();
-  return bytes;
-}
-
 /// Weights of which a block has so many that its beginning and end count little.
 template <typename Format>
 bool is_long(const SkinnyJob& job) {
@@ -487,6 +474,16 @@ const bool added =
     kernels::linear.add(DeviceKind::cuda, linear) && kernels::linear_scratch.add(DeviceKind::cuda, linear_scratch);
 
 }  // namespace
+
+int lone_bytes() {
+  constexpr int reserved_bytes = 1 << 10;  // of each block
+  static const int bytes = [] {
+    int all = 0;
+    cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, 0);
+    return all / 2 - reserved_bytes + 256;
+  }();
+  return bytes;
+}
 
 bool f8_linear_of_gated(const Queue& queue, Tensor y, Tensor gate_up, Activation activation, const Matrix& matrix,
                         bool accumulate, std::byte* scratch) {

@@ -16,21 +16,23 @@ namespace quern::cuda {
 template <typename Format, typename T>
 using OneMultiplied = std::conditional_t<is_f8<Format>, Half, T>;
 
-/// x in shared memory, in the order of the lanes that multiply it.
+/// x in shared memory, in the order of the lanes that multiply it: `vectors` of `cols`, each of whole pieces.
 template <typename Format, typename T>
 class OneInput {
  public:
-  __device__ OneInput(const OneJob& job, std::byte* to, int pieces)
-      : job_(job), to_(to), eights_(pieces * one_x_piece<Format> / 16) {}
+  __device__ OneInput(std::byte* to, int pieces, int cols, int vectors = 1)
+      : to_(to), each_(pieces * one_x_piece<Format> / 16), eights_(vectors * each_), cols_(cols) {}
 
   /// All threads: brings x; returns what products have to be multiplied with.
-  __device__ __forceinline__ float bring() const {
+  __device__ __forceinline__ float bring(const void* x, int64_t stride, bool aligned) const {
     constexpr int at_once = 4;  // so that they are on their way together
     float most = 0.0F;
     for (int first = static_cast<int>(threadIdx.x); first < eights_; first += at_once * threads) {
       uint4 raw[at_once];
 #pragma unroll
-      for (int j = 0; j < at_once; ++j) raw[j] = load(first + j * threads);
+      for (int j = 0; j < at_once; ++j) {
+        raw[j] = load(static_cast<const T*>(x), stride, aligned, first + j * threads);
+      }
 #pragma unroll
       for (int j = 0; j < at_once; ++j) {
         if (first + j * threads < eights_) put(raw[j], first + j * threads, most);
@@ -44,13 +46,15 @@ class OneInput {
   static constexpr int threads = 32 * one_warps;
 
   /// Eight columns; zeros behind the last one.
-  __device__ __forceinline__ uint4 load(int eight) const {
-    const int column = 8 * eight;
-    const T* const x = static_cast<const T*>(job_.x) + column;
-    if (column + 8 <= job_.cols && job_.x_aligned) return *reinterpret_cast<const uint4*>(x);
+  __device__ __forceinline__ uint4 load(const T* x, int64_t stride, bool aligned, int eight) const {
+    const int vector = eight / each_;
+    const int column = 8 * (eight - vector * each_);
+    if (eight >= eights_ || column >= cols_) return {};
+    x += vector * stride + column;
+    if (aligned && column + 8 <= cols_) return *reinterpret_cast<const uint4*>(x);
     Packet<T, 8> values;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values.v[i] = column + i < job_.cols ? x[i] : from_float<T>(0.0F);
+    for (int i = 0; i < 8; ++i) values.v[i] = column + i < cols_ ? x[i] : from_float<T>(0.0F);
     return *reinterpret_cast<const uint4*>(&values);
   }
 
@@ -99,30 +103,27 @@ class OneInput {
     return back;
   }
 
-  const OneJob& job_;
   std::byte* to_;
-  int eights_;  // columns
+  int each_;    // times eight columns, of a vector
+  int eights_;  // of all
+  int cols_;
 };
 
-/// The part that a group is in, and its first row there.
-struct OneGroup {
-  int part = 0;
-  int row;
-
-  __device__ __forceinline__ OneGroup(const OneJob& job, int group, int height) {
-    while (group >= job.groups_end[part]) ++part;
-    row = (group - (part == 0 ? 0 : job.groups_end[part - 1])) * height;
-  }
+/// How a warp goes through its work: groups of rows, each in steps of all loads that it has under way.
+struct OneShape {
+  int groups;
+  int group_step;
+  int steps;
+  int data_bytes;  // of a row
 };
 
-/// Where a warp reads: step after step, group after group.
-template <int Rows>
+/// Where a warp reads: step after step, group after group. `Work::find(group, rows)` says where a group's rows are.
+template <int Rows, typename Work>
 class OneReader {
  public:
   static constexpr int depth = one_loads / Rows;  // pieces of each row
 
-  __device__ OneReader(const OneJob& job, int group, int group_step)
-      : job_(job), group_(group), group_step_(group_step) {
+  __device__ OneReader(const Work& work, const OneShape& shape, int group) : work_(work), shape_(shape), group_(group) {
     aim();
   }
 
@@ -133,36 +134,33 @@ class OneReader {
   }
 
   __device__ __forceinline__ void next_step() {
-    if (++step_ < job_.steps) {
+    if (++step_ < shape_.steps) {
 #pragma unroll
       for (int r = 0; r < Rows; ++r) rows_[r] += depth * one_piece;
       left_ -= depth * one_piece;
       return;
     }
     step_ = 0;
-    group_ += group_step_;
+    group_ += shape_.group_step;
     aim();
   }
 
  private:
   __device__ __forceinline__ void aim() {
     left_ = 0;
-    if (group_ >= job_.groups_end[job_.parts - 1]) return;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const OneGroup at(job_, group_, Rows);
+    if (group_ >= shape_.groups) return;
+    const int in_piece = 16 * (static_cast<int>(threadIdx.x) % 32);
+    work_.find(group_, rows_);
 #pragma unroll
-    for (int r = 0; r < Rows; ++r) {
-      const int row = min(at.row + r, job_.rows[at.part] - 1);
-      rows_[r] = job_.data[at.part] + int64_t{row} * job_.row_bytes + 16 * lane;
-    }
-    left_ = job_.data_bytes - 16 * lane;
+    for (int r = 0; r < Rows; ++r) rows_[r] += in_piece;
+    left_ = shape_.data_bytes - in_piece;
   }
 
-  const OneJob& job_;
+  const Work& work_;
+  const OneShape& shape_;
   const std::byte* rows_[Rows];  // this lane's 16 bytes of the next piece
   int left_;                     // bytes of the row from there on
   int group_;
-  int group_step_;
   int step_ = 0;
 };
 
@@ -200,74 +198,134 @@ struct OnePair {
   }
 };
 
-/// A lane's result, if it has one; what does not depend on the product is loaded before that.
-template <typename T>
-struct OneResult {
-  float scale = 1.0F;
-  float bias = 0.0F;  // and what y is before, where that counts
-  int column = -1;
+/// A warp's loads under way and the work that it goes through with them. `Work::x_at(group)` is where a group's x
+/// begins in shared memory; `Work::result(group)` has put(), which gets the sums of the group's rows.
+template <typename Format, typename T, int Rows, typename Work>
+class OneWarp {
+ public:
+  using Reader = OneReader<Rows, Work>;
+  static constexpr int depth = Reader::depth;
 
-  __device__ __forceinline__ OneResult(const OneJob& job, int group, int height) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const OneGroup at(job, group, height);
-    if (lane >= height || at.row + lane >= job.rows[at.part]) return;
-    column = job.first_row[at.part] + at.row + lane;
-    if (job.scale != nullptr) scale = job.scale[column];
-    if (job.bias != nullptr) bias = job.bias[column];
-    if (job.accumulate) bias += static_cast<const float*>(job.y)[column];
+  __device__ __forceinline__ OneWarp(const Work& work, const OneShape& shape)
+      : work_(work),
+        shape_(shape),
+        first_(static_cast<int>(blockIdx.x) * one_warps + static_cast<int>(threadIdx.x) / 32),
+        reader_(work, shape, first_) {
+#pragma unroll
+    for (int i = 0; i < depth; ++i) reader_.load(ring_[i], i);
+    reader_.next_step();
   }
-  __device__ __forceinline__ void put(const OneJob& job, float sum) const {
-    if (column < 0) return;
-    const float value = fmaf(sum, scale, bias);
-    if (job.result == Dtype::f32) {
-      static_cast<float*>(job.y)[column] = value;
-    } else {
-      static_cast<T*>(job.y)[column] = from_float<T>(value);
+
+  /// `back`: what products are multiplied with.
+  __device__ __forceinline__ void multiply(const std::byte* x, float back) {
+    constexpr int x_piece = one_x_piece<Format>;
+    for (int group = first_; group < shape_.groups; group += shape_.group_step) {
+      const auto result = work_.result(group);
+      OnePair<Format, T> pairs[Rows / 2];
+      const std::byte* at = x + work_.x_at(group) + 16 * (threadIdx.x % 32);
+      for (int step = 0; step < shape_.steps; ++step) {
+#pragma unroll
+        for (int i = 0; i < depth; ++i) {
+#pragma unroll
+          for (int r = 0; r < Rows; r += 2) pairs[r / 2].add(ring_[i][r], ring_[i][r + 1], at + i * x_piece);
+          reader_.load(ring_[i], i);
+        }
+        at += depth * x_piece;
+        reader_.next_step();
+      }
+      float totals[Rows];
+#pragma unroll
+      for (int r = 0; r < Rows; ++r) totals[r] = pairs[r / 2].total(r % 2) * back;
+      result.put(totals);
     }
   }
+
+ private:
+  const Work& work_;
+  const OneShape& shape_;
+  int first_;
+  Reader reader_;
+  uint4 ring_[depth][Rows];
+};
+
+/// The value of a lane's own number, of as many as there are.
+template <int Count>
+__device__ __forceinline__ float own_of(const float (&values)[Count]) {
+  float own = values[0];
+#pragma unroll
+  for (int i = 1; i < Count; ++i) {
+    if (static_cast<int>(threadIdx.x) % 32 == i) own = values[i];
+  }
+  return own;
+}
+
+/// The part that a group is in, and its first row there.
+struct OneGroup {
+  int part = 0;
+  int row;
+
+  __device__ __forceinline__ OneGroup(const OneJob& job, int group, int height) {
+    while (group >= job.groups_end[part]) ++part;
+    row = (group - (part == 0 ? 0 : job.groups_end[part - 1])) * height;
+  }
+};
+
+/// The work of a OneJob.
+template <typename T, int Rows>
+struct OneLinear {
+  const OneJob& job;
+
+  __device__ __forceinline__ void find(int group, const std::byte* (&rows)[Rows]) const {
+    const OneGroup at(job, group, Rows);
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      rows[r] = job.data[at.part] + int64_t{min(at.row + r, job.rows[at.part] - 1)} * job.row_bytes;
+    }
+  }
+  static __device__ __forceinline__ int x_at(int /*group*/) { return 0; }
+
+  /// A lane's result, if it has one; what does not depend on the product is loaded before that.
+  struct Result {
+    const OneJob& job;
+    float scale = 1.0F;
+    float bias = 0.0F;  // and what y is before, where that counts
+    int column = -1;
+
+    __device__ __forceinline__ Result(const OneJob& j, int group) : job(j) {
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+      const OneGroup at(job, group, Rows);
+      if (lane >= Rows || at.row + lane >= job.rows[at.part]) return;
+      column = job.first_row[at.part] + at.row + lane;
+      if (job.scale != nullptr) scale = job.scale[column];
+      if (job.bias != nullptr) bias = job.bias[column];
+      if (job.accumulate) bias += static_cast<const float*>(job.y)[column];
+    }
+    __device__ __forceinline__ void put(const float (&totals)[Rows]) const {
+      const float value = fmaf(own_of(totals), scale, bias);
+      if (column < 0) return;
+      if (job.result == Dtype::f32) {
+        static_cast<float*>(job.y)[column] = value;
+      } else {
+        static_cast<T*>(job.y)[column] = from_float<T>(value);
+      }
+    }
+  };
+  __device__ __forceinline__ Result result(int group) const { return {job, group}; }
 };
 
 template <typename Format, typename T, int Rows>
 __global__ void __launch_bounds__(32 * one_warps, 2) multiply_one(const __grid_constant__ OneJob job) {
-  using Reader = OneReader<Rows>;
-  constexpr int depth = Reader::depth;
-  constexpr int x_piece = one_x_piece<Format>;
   extern __shared__ __align__(128) std::byte x[];
   allow_next();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int group_step = static_cast<int>(gridDim.x) * one_warps;
-  const int first = static_cast<int>(blockIdx.x) * one_warps + static_cast<int>(threadIdx.x) / 32;
-  Reader reader(job, first, group_step);
-  uint4 ring[depth][Rows];
-#pragma unroll
-  for (int i = 0; i < depth; ++i) reader.load(ring[i], i);
-  reader.next_step();
-
+  const OneLinear<T, Rows> work{job};
+  const OneShape shape{job.groups_end[job.parts - 1], static_cast<int>(gridDim.x) * one_warps, job.steps,
+                       job.data_bytes};
+  OneWarp<Format, T, Rows, OneLinear<T, Rows>> warp(work, shape);
   wait_for_previous();
-  const float back = OneInput<Format, T>(job, x, job.steps * depth).bring();
+  const OneInput<Format, T> input(x, job.steps * (one_loads / Rows), job.cols);
+  const float back = input.bring(job.x, 0, job.x_aligned);
   __syncthreads();
-  for (int group = first; group < job.groups_end[job.parts - 1]; group += group_step) {
-    const OneResult<T> result(job, group, Rows);
-    OnePair<Format, T> pairs[Rows / 2];
-    const std::byte* at = x + 16 * lane;
-    for (int step = 0; step < job.steps; ++step) {
-#pragma unroll
-      for (int i = 0; i < depth; ++i) {
-#pragma unroll
-        for (int r = 0; r < Rows; r += 2) pairs[r / 2].add(ring[i][r], ring[i][r + 1], at + i * x_piece);
-        reader.load(ring[i], i);
-      }
-      at += depth * x_piece;
-      reader.next_step();
-    }
-    float mine = 0.0F;
-#pragma unroll
-    for (int r = 0; r < Rows; ++r) {
-      const float total = pairs[r / 2].total(r % 2);
-      if (lane == r) mine = total;
-    }
-    result.put(job, mine * back);
-  }
+  warp.multiply(x, back);
 }
 
 template <typename Format, typename T, int Rows>

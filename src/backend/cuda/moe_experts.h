@@ -11,6 +11,7 @@
 namespace quern::cuda {
 
 inline constexpr int expert_warps = 8;
+inline constexpr int most_one_pairs = 64;
 
 /// One part of neighbouring experts' matrices, which lie at equal distances.
 struct ExpertPart {
@@ -28,6 +29,7 @@ struct ExpertJob {
   int32_t experts = 0;
   int32_t slots = 0;       // experts that can have pairs
   int32_t pairs = 0;       // of all experts of the step
+  bool one_token = false;  // these are all experts, with a pair of one token each
   int32_t row_groups = 1;  // groups of 16 rows in a tile; the warps of a group share its columns
   const int32_t* starts = nullptr;
   const int32_t* tokens = nullptr;  // which row of x each pair reads; null: its own
@@ -83,6 +85,11 @@ __device__ __forceinline__ int part_of_tile(const ExpertJob& job, int tile) {
 /// and type of activations; floats only with their own. `pairs` is how many an expert has at most, or mostly.
 template <typename Format, typename T>
 void launch_experts(const Queue& queue, ExpertJob job, int pairs);
+
+/// The pairs of one token with weights in rows; false if they do not fit. All experts, one part or two gated ones, and x
+/// in rows of whole 16 bytes. One for each of these formats and type of activations.
+template <typename Format, typename T>
+bool launch_one_experts(const Queue& queue, const ExpertJob& job);
 
 /// For weights of the activations' type and many pairs of each expert. A result depends on how its sum is cut.
 template <typename T>

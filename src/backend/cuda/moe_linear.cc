@@ -40,8 +40,7 @@ int32_t run_end(const Matrix* matrices, int32_t first, int32_t experts) {
 template <typename Format, typename T>
 constexpr bool has_units =
     !std::is_same_v<T, float> && Format::id != FormatId::f32 && Format::id != FormatId::f8_block && !is_coded<Format> &&
-    (Format::id != FormatId::f16 || std::is_same_v<T, Half>) &&
-    (Format::id != FormatId::bf16 || std::is_same_v<T, Bf16>);
+    (Format::id != FormatId::f16 || std::is_same_v<T, Half>)&&(Format::id != FormatId::bf16 || std::is_same_v<T, Bf16>);
 
 /// Whether matrix units can take a part of this many columns for rows of x in whole 16 bytes.
 bool takes_units(FormatId format, Dtype activations, int32_t cols) {
@@ -56,12 +55,16 @@ bool takes_units(FormatId format, Dtype activations, int32_t cols) {
 
 void launch_part(const Queue& queue, FormatId format, Dtype activations, const ExpertJob& job, int pairs) {
   const bool aligned = job.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(job.x) % 16 == 0;
+  const bool one_token = job.one_token && !queue.batch_invariant && (job.gated || job.parts[1].rows == 0);
   if (!aligned || !takes_units(format, activations, job.cols)) {
     return launch_plain_experts(queue, format, activations, job);
   }
   visit_activation(activations, [&]<typename T>(T) {
     visit_format(format, [&]<typename Format>(Format) {
       if constexpr (has_units<Format, T>) {
+        if constexpr (in_rows<Format>) {
+          if (one_token && launch_one_experts<Format, T>(queue, job)) return;
+        }
         if constexpr (is_float<Format>) {
           if (!queue.batch_invariant && pairs >= many_pairs) return launch_expert_tiles<T>(queue, job);
         }
@@ -122,6 +125,7 @@ void multiply(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Rou
     job.slots = std::min(job.experts, pairs);
     job.pairs = pairs;
     job.starts = routing.starts.as<int32_t>() + first;
+    job.one_token = routing.places.dims[0] == 1 && job.experts == experts;
     announce(job, next == nullptr ? nullptr : next + first);
     launch_run(queue, matrices + first, job, x.dtype, std::min(routing.places.dims[0], usual));
     first = end;
