@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/cuda/blas.h"
+#include "backend/cuda/held.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/nvml.h"
 #include "base/channel.h"
@@ -43,23 +44,27 @@ void clear(void* memory, int64_t bytes) {
 
 class CapturedGraph final : public Captured {
  public:
-  CapturedGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  CapturedGraph(cudaGraphExec_t graph, Queue queue) : graph_(graph), queue_(queue) {}
   ~CapturedGraph() override { cudaGraphExecDestroy(graph_); }
-  void launch() override { check(cudaGraphLaunch(graph_, stream_), "launch of a captured step"); }
+  void launch() override {
+    launch_held(queue_);
+    check(cudaGraphLaunch(graph_, native(queue_).stream), "launch of a captured step");
+  }
 
  private:
   cudaGraphExec_t graph_;
-  cudaStream_t stream_;
+  Queue queue_;
 };
 
 class EventLaps final : public Laps {
  public:
-  explicit EventLaps(cudaStream_t stream) : stream_(stream) {}
+  explicit EventLaps(Queue queue) : queue_(queue), stream_(native(queue).stream) {}
   ~EventLaps() override {
     for (cudaEvent_t event : events_) cudaEventDestroy(event);
   }
 
   void mark() override {
+    launch_held(queue_);
     if (used_ == events_.size()) check(cudaEventCreate(&events_.emplace_back()), "event");
     check(cudaEventRecord(events_[used_++], stream_), "event");
   }
@@ -76,6 +81,7 @@ class EventLaps final : public Laps {
   }
 
  private:
+  Queue queue_;
   cudaStream_t stream_;
   std::vector<cudaEvent_t> events_;  // made once, then used again
   size_t used_ = 0;
@@ -110,6 +116,7 @@ class CudaDevice final : public Device {
     blas_ = open_blas();
     nvml_ = open_nvml(index_);
     queue_.blas = blas_.get();
+    queue_.held = &held_;
     return {};
   }
 
@@ -181,12 +188,17 @@ class CudaDevice final : public Device {
   }
 
   void copy_in(std::byte* to, const std::byte* from, int64_t bytes) override {
+    launch_held(queue());
     check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, queue_.stream), "copy to it");
   }
   void copy_out(std::byte* to, const std::byte* from, int64_t bytes) override {
+    launch_held(queue());
     check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, queue_.stream), "copy from it");
   }
-  void wait() override { check(cudaStreamSynchronize(queue_.stream), "computing"); }
+  void wait() override {
+    launch_held(queue());
+    check(cudaStreamSynchronize(queue_.stream), "computing");
+  }
 
   void upload(std::byte* to, const std::byte* from, int64_t bytes) override {
     std::call_once(slots_made_, [this] { make_slots(); });
@@ -203,6 +215,7 @@ class CudaDevice final : public Device {
   }
 
   QueueMark mark() override {
+    launch_held(queue());
     const QueueMark made = next_mark_++;
     check(cudaEventRecord(events_[made % marks], queue_.stream), "event");
     return made;
@@ -221,14 +234,18 @@ class CudaDevice final : public Device {
       return check(cudaEventSynchronize(events_[mark % marks]), "computing");
     }
   }
-  std::unique_ptr<Laps> make_laps() override { return std::make_unique<EventLaps>(queue_.stream); }
+  std::unique_ptr<Laps> make_laps() override { return std::make_unique<EventLaps>(queue()); }
 
   std::unique_ptr<Captured> capture(const std::function<void(Queue)>& work) override {
     check(cudaSetDevice(index_), "choosing it");
     CudaQueue recording = queue_;
+    Held held;
+    recording.held = &held;
     check(cudaStreamCreateWithFlags(&recording.stream, cudaStreamNonBlocking), "stream");
     check(cudaStreamBeginCapture(recording.stream, cudaStreamCaptureModeThreadLocal), "capture");
-    work({DeviceKind::cuda, &recording, batch_invariant_});
+    const Queue queue{DeviceKind::cuda, &recording, batch_invariant_};
+    work(queue);
+    launch_held(queue);
     cudaGraph_t graph = nullptr;
     check(cudaStreamEndCapture(recording.stream, &graph), "capture");
     cudaGraphExec_t executable = nullptr;
@@ -237,7 +254,7 @@ class CudaDevice final : public Device {
     check(cudaGraphUpload(executable, recording.stream), "capture");
     check(cudaStreamSynchronize(recording.stream), "capture");
     cudaStreamDestroy(recording.stream);
-    return std::make_unique<CapturedGraph>(executable, queue_.stream);
+    return std::make_unique<CapturedGraph>(executable, this->queue());
   }
 
   std::vector<DeviceReading> readings() override {
@@ -295,6 +312,7 @@ class CudaDevice final : public Device {
   cudaDeviceProp properties_;
   bool batch_invariant_;
   CudaQueue queue_;
+  Held held_;
   std::unique_ptr<Blas> blas_;
   std::unique_ptr<Nvml> nvml_;
   std::array<cudaEvent_t, marks> events_{};

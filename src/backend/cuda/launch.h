@@ -9,6 +9,7 @@
 namespace quern::cuda {
 
 class Blas;
+struct Held;
 
 /// What Queue::native is on a GPU.
 struct CudaQueue {
@@ -18,6 +19,7 @@ struct CudaQueue {
   std::byte* workspace = nullptr;  // of this queue's library calls
   int64_t workspace_bytes = 0;
   unsigned* arrivals = nullptr;  // max_arrivals counters of blocks that are done; zero between kernels
+  Held* held = nullptr;          // what is launched with the next operation or before it: held.h
 };
 inline constexpr int max_arrivals = 1024;
 
@@ -25,6 +27,9 @@ inline const CudaQueue& native(const Queue& queue) { return *static_cast<const C
 
 /// Ends in DeviceLost unless the status is success.
 void check(cudaError_t status, const char* what);
+
+/// Launches what is held; before anything else is put into the queue.
+void launch_held(const Queue& queue);
 
 template <typename T>
 struct Same {
@@ -45,6 +50,7 @@ template <typename... Params>
 void launch_blocks(const Queue& queue, void (*kernel)(Params...), const Blocks& blocks,
                    typename Same<Params>::type... arguments) {
   if (blocks.grid.x == 0 || blocks.grid.y == 0 || blocks.grid.z == 0) return;
+  launch_held(queue);
   cudaLaunchAttribute attributes[3] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;

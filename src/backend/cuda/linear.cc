@@ -129,6 +129,7 @@ void multiply(const Call& call, int32_t column, const std::byte* weight, int32_t
   product.y_stride = call.y.strides[0];
   product.accumulate = call.accumulate || call.matrix.bias;
   std::byte* const y = call.y.columns(column, rows).data;
+  launch_held(call.queue);
   native(call.queue).blas->multiply(native(call.queue), product, y, call.x.data, weight);
 }
 
@@ -146,6 +147,7 @@ bool multiply_f8(const Call& call, int32_t column, const std::byte* weight, int3
   product.x_scales = call.f8.scales;
   product.w_scales = call.factors(column).scale;
   std::byte* const y = call.y.columns(column, rows).data;
+  launch_held(call.queue);
   return native(call.queue).blas->multiply(native(call.queue), product, y, call.f8.data, weight);
 }
 
@@ -360,6 +362,20 @@ bool by_stream(const Call& call, SkinnyJob job) {
   return true;
 }
 
+/// The norm that is held and makes x, if there is one.
+NormBefore take_norm(const Call& call) {
+  Held held = take_held(call.queue, call.x);
+  if (held.norm.x != nullptr && held.norm.cols == call.matrix.cols) return held.norm;
+  if (held.launch) held.launch(call.queue);
+  return {};
+}
+
+/// Whether the product of one token is of a gate and an up projection.
+bool may_be_gated(const Call& call, const SkinnyJob& job) {
+  return call.matrix.count == 2 && job.parts == 2 && job.rows[0] == job.rows[1] && !job.accumulate &&
+         job.result == call.x.dtype;
+}
+
 /// How many loads a warp does one after the other, if it multiplies groups of so many rows.
 int lay_out_groups(const Call& call, OneJob& job, int group) {
   constexpr int beginning = 8;  // of a group: its sums and results
@@ -368,11 +384,22 @@ int lay_out_groups(const Call& call, OneJob& job, int group) {
   job.steps = (pieces + depth - 1) / depth;
   int32_t groups = 0;
   for (int i = 0; i < job.parts; ++i) job.groups_end[i] = groups += (job.rows[i] + group - 1) / group;
+  if (job.gated != nullptr) job.groups_end[0] = groups = (2 * job.rows[0] + group - 1) / group;
   const int32_t warps = native(call.queue).multiprocessors * one_warps;
   return (groups + warps - 1) / warps * (job.steps * one_loads + beginning);
 }
 
-/// Multiplies one token by linear_one.h, if its shared memory holds that.
+template <typename Format>
+void launch_one_job(const Queue& queue, Dtype activations, const OneJob& job, const OneLaunch& launch) {
+  if constexpr (!std::is_same_v<Format, BF16>) {
+    if (activations == Dtype::f16) launch_one<Format, Half>(queue, job, launch);
+  }
+  if constexpr (!std::is_same_v<Format, F16>) {
+    if (activations == Dtype::bf16) launch_one<Format, Bf16>(queue, job, launch);
+  }
+}
+
+/// Multiplies one token by linear_one.h, if its shared memory holds that; at once, or together with what comes next.
 template <typename Format>
 bool by_one(const Call& call, const SkinnyJob& all) {
   if (all.tokens != 1 || call.queue.batch_invariant) return false;
@@ -391,17 +418,32 @@ bool by_one(const Call& call, const SkinnyJob& all) {
   job.y = all.y;
   job.scale = all.scale;
   job.bias = all.bias;
-  OneLaunch launch;
-  launch.group = lay_out_groups(call, job, 2) < lay_out_groups(call, job, 4) ? 2 : 4;
-  lay_out_groups(call, job, launch.group);
-  launch.shared_bytes = std::max(lone_bytes(), job.steps * (one_loads / launch.group) * one_x_piece<Format>);
+  const Dtype activations = call.x.dtype;
+  const auto shape_of = [&call](OneJob& of) {
+    OneLaunch launch;
+    launch.group = lay_out_groups(call, of, 2) < lay_out_groups(call, of, 4) ? 2 : 4;
+    lay_out_groups(call, of, launch.group);
+    launch.shared_bytes = std::max(lone_bytes(), of.steps * (one_loads / launch.group) * one_x_piece<Format>);
+    return launch;
+  };
+  const OneLaunch launch = shape_of(job);
   if (launch.shared_bytes > most_one_shared) return false;
-  if constexpr (!std::is_same_v<Format, BF16>) {
-    if (call.x.dtype == Dtype::f16) launch_one<Format, Half>(call.queue, job, launch);
+  job.norm = take_norm(call);
+  if (!may_be_gated(call, all)) {
+    launch_one_job<Format>(call.queue, activations, job, launch);
+    return true;
   }
-  if constexpr (!std::is_same_v<Format, F16>) {
-    if (call.x.dtype == Dtype::bf16) launch_one<Format, Bf16>(call.queue, job, launch);
-  }
+  OneJob gated = job;
+  gated.gated = job.y;  // until it is known
+  const OneLaunch gated_launch = shape_of(gated);
+  hold(call.queue, {.result = call.y.data,
+                    .launch = [=](const Queue& queue) { launch_one_job<Format>(queue, activations, job, launch); },
+                    .gated =
+                        [=](const Queue& queue, Tensor y, Activation activation) mutable {
+                          gated.gated = y.data;
+                          gated.activation = activation;
+                          launch_one_job<Format>(queue, activations, gated, gated_launch);
+                        }});
   return true;
 }
 

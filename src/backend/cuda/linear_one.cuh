@@ -6,6 +6,7 @@
 // another row of the group.
 #pragma once
 
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/linear_one.h"
 #include "backend/cuda/linear_skinny.cuh"
 #include "backend/cuda/vectors.h"
@@ -37,6 +38,50 @@ class OneInput {
       for (int j = 0; j < at_once; ++j) {
         if (first + j * threads < eights_) put(raw[j], first + j * threads, most);
       }
+    }
+    if constexpr (is_f8<Format> && !std::is_same_v<T, Half>) return make_halves(most);
+    return 1.0F;
+  }
+
+  /// The same of one vector that a norm makes; the first block also writes that.
+  template <int count>
+  __device__ __forceinline__ float bring_normed(const NormBefore& norm) const {
+    __shared__ float warps[one_warps];
+    float values[count][8] = {};
+    float weights[count][8];
+    float sum = 0.0F;
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const int column = 8 * (static_cast<int>(threadIdx.x) + j * threads);
+      if (column >= cols_) continue;
+      load_floats(values[j], norm.x + column);
+      load_floats(weights[j], norm.weight + column);
+    }
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum = fmaf(values[j][i], values[j][i], sum);
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
+    __syncthreads();
+    float total = 0.0F;
+#pragma unroll
+    for (int warp = 0; warp < one_warps; ++warp) total += warps[warp];
+    const float scale = rsqrtf(total / static_cast<float>(cols_) + norm.eps);
+    float most = 0.0F;
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const int eight = static_cast<int>(threadIdx.x) + j * threads;
+      if (eight >= eights_) break;
+      const bool real = 8 * eight < cols_;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[j][i] *= real ? scale * weights[j][i] : 0.0F;
+      Packet<T, 8> rounded;
+      store_floats(rounded.v, values[j]);
+      const uint4 raw = *reinterpret_cast<const uint4*>(&rounded);
+      if (blockIdx.x == 0 && real) *reinterpret_cast<uint4*>(static_cast<T*>(norm.normed) + 8 * eight) = raw;
+      put(raw, eight, most);
     }
     if constexpr (is_f8<Format> && !std::is_same_v<T, Half>) return make_halves(most);
     return 1.0F;
@@ -313,35 +358,95 @@ struct OneLinear {
   __device__ __forceinline__ Result result(int group) const { return {job, group}; }
 };
 
-template <typename Format, typename T, int Rows>
+/// The same of a gate and an up projection, whose rows are a group in turn.
+template <typename T, int Rows>
+struct OneGated {
+  const OneJob& job;
+
+  __device__ __forceinline__ void find(int group, const std::byte* (&rows)[Rows]) const {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      const int row = min(group * (Rows / 2) + r / 2, job.rows[0] - 1);
+      rows[r] = job.data[r % 2] + int64_t{row} * job.row_bytes;
+    }
+  }
+  static __device__ __forceinline__ int x_at(int /*group*/) { return 0; }
+
+  struct Result {
+    const OneJob& job;
+    float scales[2] = {1.0F, 1.0F};
+    float biases[2] = {};
+    int row;
+
+    __device__ __forceinline__ Result(const OneJob& j, int group) : job(j) {
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+      row = group * (Rows / 2) + lane;
+      if (lane >= Rows / 2 || row >= job.rows[0]) row = -1;
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        if (row >= 0 && job.scale != nullptr) scales[part] = job.scale[job.first_row[part] + row];
+        if (row >= 0 && job.bias != nullptr) biases[part] = job.bias[job.first_row[part] + row];
+      }
+    }
+    __device__ __forceinline__ void put(const float (&totals)[Rows]) const {
+      T values[2];
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        float own[Rows / 2];
+#pragma unroll
+        for (int i = 0; i < Rows / 2; ++i) own[i] = totals[2 * i + part];
+        values[part] = from_float<T>(fmaf(own_of(own), scales[part], biases[part]));
+      }
+      if (row < 0) return;
+#pragma unroll
+      for (int part = 0; part < 2; ++part) static_cast<T*>(job.y)[job.first_row[part] + row] = values[part];
+      const float value = gated_value<T>(to_float(values[0]), to_float(values[1]), job.activation);
+      static_cast<T*>(job.gated)[row] = from_float<T>(value);
+    }
+  };
+  __device__ __forceinline__ Result result(int group) const { return {job, group}; }
+};
+
+template <typename Format, typename T, int Rows, bool Gated>
 __global__ void __launch_bounds__(32 * one_warps, 2) multiply_one(const __grid_constant__ OneJob job) {
+  using Work = std::conditional_t<Gated, OneGated<T, Rows>, OneLinear<T, Rows>>;
   extern __shared__ __align__(128) std::byte x[];
   allow_next();
-  const OneLinear<T, Rows> work{job};
-  const OneShape shape{job.groups_end[job.parts - 1], static_cast<int>(gridDim.x) * one_warps, job.steps,
+  const Work work{job};
+  const OneShape shape{job.groups_end[Gated ? 0 : job.parts - 1], static_cast<int>(gridDim.x) * one_warps, job.steps,
                        job.data_bytes};
-  OneWarp<Format, T, Rows, OneLinear<T, Rows>> warp(work, shape);
+  OneWarp<Format, T, Rows, Work> warp(work, shape);
   wait_for_previous();
   const OneInput<Format, T> input(x, job.steps * (one_loads / Rows), job.cols);
-  const float back = input.bring(job.x, 0, job.x_aligned);
+  float back = 1.0F;
+  if (job.norm.x == nullptr)
+    back = input.bring(job.x, 0, job.x_aligned);
+  else if (job.cols <= most_norm_columns / 2)
+    back = input.template bring_normed<2>(job.norm);
+  else
+    back = input.template bring_normed<4>(job.norm);
   __syncthreads();
   warp.multiply(x, back);
 }
 
-template <typename Format, typename T, int Rows>
+template <typename Format, typename T, int Rows, bool Gated>
 void launch_one_of(const Queue& queue, const OneJob& job, int shared_bytes) {
-  static const bool allowed = allow_shared(multiply_one<Format, T, Rows>, most_one_shared);
+  static const bool allowed = allow_shared(multiply_one<Format, T, Rows, Gated>, most_one_shared);
   CHECK(allowed && shared_bytes <= most_one_shared);
-  const int groups = job.groups_end[job.parts - 1];
+  const int groups = job.groups_end[Gated ? 0 : job.parts - 1];
   const int blocks = std::min(native(queue).multiprocessors, (groups + one_warps - 1) / one_warps);
-  launch(queue, multiply_one<Format, T, Rows>, static_cast<unsigned>(blocks), 32 * one_warps,
+  launch(queue, multiply_one<Format, T, Rows, Gated>, static_cast<unsigned>(blocks), 32 * one_warps,
          static_cast<size_t>(shared_bytes), job);
 }
 
 template <typename Format, typename T>
 void launch_one(const Queue& queue, const OneJob& job, const OneLaunch& shape) {
-  if (shape.group == 2) return launch_one_of<Format, T, 2>(queue, job, shape.shared_bytes);
-  launch_one_of<Format, T, 4>(queue, job, shape.shared_bytes);
+  if (job.gated != nullptr) {
+    if (shape.group == 2) return launch_one_of<Format, T, 2, true>(queue, job, shape.shared_bytes);
+    return launch_one_of<Format, T, 4, true>(queue, job, shape.shared_bytes);
+  }
+  if (shape.group == 2) return launch_one_of<Format, T, 2, false>(queue, job, shape.shared_bytes);
+  launch_one_of<Format, T, 4, false>(queue, job, shape.shared_bytes);
 }
 
 }  // namespace quern::cuda

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/held.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/packed.cuh"
 #include "tensor/dtype.h"
@@ -18,9 +19,9 @@ template <typename Format>
 inline constexpr int one_x_piece = is_f8<Format> ? 2 * one_piece : one_piece;
 inline constexpr int most_one_shared = 200 << 10;
 
-/// Shared memory that makes a block the only one of its kind on an SM and leaves room there for one of attention. A grid
-/// of a block for each SM is so spread evenly: its blocks begin while others end, and where two fit, nearly half of the
-/// SMs were seen with two of them and as many with none.
+/// Shared memory that makes a block the only one of its kind on an SM and leaves room there for one of attention. A
+/// grid of a block for each SM is so spread evenly: its blocks begin while others end, and where two fit, nearly half
+/// of the SMs were seen with two of them and as many with none.
 int lone_bytes();
 
 /// y[first_row[p] + r] = part p's row r times x, times scale, plus bias.
@@ -28,7 +29,7 @@ struct OneJob {
   const std::byte* data[3];
   int32_t rows[3];
   int32_t first_row[3];
-  int32_t groups_end[3];  // groups of rows of the parts up to this one
+  int32_t groups_end[3];  // groups of rows of the parts up to this one; of gated rows, of both the first one
   int32_t parts;
   int32_t cols;
   int32_t row_bytes;   // from row to row
@@ -41,6 +42,9 @@ struct OneJob {
   void* y;
   const float* scale;  // or null
   const float* bias;   // or null
+  NormBefore norm;     // or none: what x is made by
+  void* gated;         // or null: where activation(y of part 0) * y of part 1 goes, as activations
+  Activation activation;
 };
 
 /// What a launch depends on beside the job.

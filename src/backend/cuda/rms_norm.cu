@@ -1,5 +1,6 @@
 #include "ops/rms_norm.h"
 
+#include "backend/cuda/held.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/vectors.h"
 
@@ -107,7 +108,7 @@ void run(Queue queue, Tensor y, Tensor x, Tensor weight, const Shape& shape) {
   arguments(normalize_pieces<false, Y, X>, shape.count, threads < max_threads ? threads : max_threads);
 }
 
-void rms_norm(Queue queue, Tensor y, Tensor x, Tensor weight, float eps) {
+void launch_norm(Queue queue, Tensor y, Tensor x, Tensor weight, float eps) {
   const bool heads = x.rank == 3;
   Shape shape{};
   shape.inner = heads ? x.dims[1] : 1;
@@ -126,6 +127,19 @@ void rms_norm(Queue queue, Tensor y, Tensor x, Tensor weight, float eps) {
       CHECK(false);
     }
   });
+}
+
+/// Whether the product that comes next could begin with this.
+bool may_wait(const Queue& queue, Tensor y, Tensor x, Tensor weight) {
+  return !queue.batch_invariant && x.rank == 2 && x.dims[0] == 1 && x.dtype == Dtype::f32 && y.dtype != Dtype::f32 &&
+         x.dims[1] % 8 == 0 && x.dims[1] <= most_norm_columns && aligned_rows({y, x, weight});
+}
+
+void rms_norm(Queue queue, Tensor y, Tensor x, Tensor weight, float eps) {
+  if (!may_wait(queue, y, x, weight)) return launch_norm(queue, y, x, weight, eps);
+  hold(queue, {.result = y.data,
+               .launch = [=](const Queue& later) { launch_norm(later, y, x, weight, eps); },
+               .norm = {x.as<float>(), weight.as<float>(), y.data, eps, x.dims[1]}});
 }
 
 const bool added = kernels::rms_norm.add(DeviceKind::cuda, rms_norm);

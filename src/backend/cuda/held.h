@@ -1,0 +1,37 @@
+// An operation of one token that is not launched yet: the next one may do it on its way, so that a step has fewer
+// kernels that wait for each other. Whatever else is done with the queue launches it first.
+#pragma once
+
+#include <functional>
+
+#include "backend/cuda/launch.h"
+#include "ops/gated.h"
+#include "tensor/tensor.h"
+
+namespace quern::cuda {
+
+/// What a product can begin with: normed = round(x * weight / sqrt(mean of x^2 + eps)).
+struct NormBefore {
+  const float* x = nullptr;  // or none
+  const float* weight = nullptr;
+  void* normed = nullptr;  // of the product's own activations
+  float eps = 0.0F;
+  int cols = 0;
+};
+inline constexpr int most_norm_columns = 8192;
+
+struct Held {
+  const std::byte* result = nullptr;              // where it goes; none: nothing is held
+  std::function<void(const Queue&)> launch = {};  // as it is
+  NormBefore norm = {};                           // if it is a norm
+  /// If it is the product of a gate and an up projection: launches it so that y = activation(gate) * up comes with it.
+  std::function<void(const Queue&, Tensor y, Activation)> gated = {};
+};
+
+/// Holds an operation; one that was held before is launched.
+void hold(const Queue& queue, Held held);
+
+/// What is held, if that is where its result goes: it is the caller's then. None in a batch-invariant queue.
+Held take_held(const Queue& queue, const Tensor& result);
+
+}  // namespace quern::cuda

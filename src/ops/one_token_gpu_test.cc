@@ -1,0 +1,122 @@
+// Operations of one token that a GPU does on the way of the next one: against the same operations one by one.
+#include "ops/gated.h"
+#include "ops/gpu_testing.h"
+#include "ops/linear_testing.h"
+#include "ops/rms_norm.h"
+
+namespace quern::testing {
+namespace {
+
+class OneTokenGpu : public OnGpu, public ::testing::WithParamInterface<FormatId> {};
+
+constexpr float eps = 1e-6F;
+
+Matrix matrix_of(std::initializer_list<const RandomWeight*> parts) {
+  Matrix matrix;
+  for (const RandomWeight* part : parts) {
+    matrix.parts[matrix.count++] = part->weight;
+    matrix.rows += part->weight.rows;
+    matrix.cols = part->weight.cols;
+  }
+  return matrix;
+}
+
+struct Results {
+  Tensor normed, gate_up, hidden, other;
+};
+
+struct Layer {
+  Matrix gate_up;
+  Matrix other;
+  Tensor weight;
+  Activation activation;
+
+  Results run(Exec exec, Tensor x) const {
+    Results all;
+    all.normed = rms_norm(exec, x, weight, eps);
+    all.gate_up = linear(exec, all.normed, gate_up);
+    all.hidden = gated(exec, all.gate_up, activation);
+    all.other = linear(exec, all.normed, other);
+    return all;
+  }
+};
+
+void expect_near(const Tensor& got, const Tensor& want, double absolute, double relative, const char* what) {
+  ASSERT_EQ(got.dims[1], want.dims[1]);
+  for (int i = 0; i < want.dims[1]; ++i) {
+    const double value = float_at(want, 0, i);
+    ASSERT_NEAR(float_at(got, 0, i), value, absolute + relative * std::abs(value)) << what << " " << i;
+  }
+}
+
+/// An activation may be rounded otherwise where its norm's sum is added in another order.
+TEST_P(OneTokenGpu, GivesWhatSeparateOperationsGive) {
+  constexpr int hidden = 52;
+  for (const Dtype type : {Dtype::bf16, Dtype::f16}) {
+    for (const int cols : {256, 2304, 4096, 5120}) {
+      for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+        SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::to_string(cols));
+        const RandomWeight gate = random_weight(GetParam(), hidden, cols, 1);
+        const RandomWeight up = random_weight(GetParam(), hidden, cols, 2);
+        FloatMatrix x = FloatMatrix::random(Dtype::f32, 1, cols, 0, 3, 0.2F);
+        FloatMatrix weight = FloatMatrix::random(Dtype::f32, 1, cols, 0, 4, 0.1F);
+        const Layer layer{matrix_of({&gate, &up}), matrix_of({&up}),
+                          Tensor::dense(weight.tensor().data, Dtype::f32, cols), activation};
+        TestDevice separate;
+        TestDevice together;
+        Exec one_by_one = separate.exec();
+        Exec held = together.exec();
+        held.trace = nullptr;
+        one_by_one.activations = held.activations = type;
+        one_by_one.queue.batch_invariant = held.queue.batch_invariant = false;
+
+        const Results want = layer.run(one_by_one, x.tensor());
+        const Results got = layer.run(held, x.tensor());
+        test_gpu()->wait();
+
+        const double unit = 2 * rounding(type);
+        const double product = unit * std::sqrt(cols) * 0.1;
+        expect_near(got.normed, want.normed, 1e-7, unit, "normed");
+        expect_near(got.gate_up, want.gate_up, product, unit, "gate_up");
+        expect_near(got.hidden, want.hidden, 12 * product, 4 * unit, "hidden");
+        expect_near(got.other, want.other, product, unit, "other");
+      }
+    }
+  }
+}
+
+/// What is held is done even if nothing takes it on its way.
+TEST_P(OneTokenGpu, DoesWhatIsHeldBeforeAnythingElse) {
+  constexpr int cols = 512;
+  const RandomWeight gate = random_weight(GetParam(), 32, cols, 1);
+  const RandomWeight up = random_weight(GetParam(), 32, cols, 2);
+  FloatMatrix x = FloatMatrix::random(Dtype::f32, 1, cols, 0, 3);
+  FloatMatrix other = FloatMatrix::random(Dtype::f32, 1, cols, 0, 5);
+  FloatMatrix weight = FloatMatrix::random(Dtype::f32, 1, cols, 0, 4);
+  const Tensor by = Tensor::dense(weight.tensor().data, Dtype::f32, cols);
+  TestDevice device;
+  TestDevice reference;
+  Exec exec = device.exec();
+  Exec one_by_one = reference.exec();
+  exec.trace = nullptr;
+  exec.activations = one_by_one.activations = Dtype::bf16;
+  exec.queue.batch_invariant = one_by_one.queue.batch_invariant = false;
+
+  const Tensor first = rms_norm(exec, x.tensor(), by, eps);
+  const Tensor second = rms_norm(exec, other.tensor(), by, eps);
+  const Tensor product = linear(exec, first, matrix_of({&gate, &up}));
+  test_gpu()->wait();
+
+  const Tensor want_first = rms_norm(one_by_one, x.tensor(), by, eps);
+  expect_near(first, want_first, 0, 0, "first");
+  expect_near(second, rms_norm(one_by_one, other.tensor(), by, eps), 0, 0, "second");
+  expect_near(product, linear(one_by_one, want_first, matrix_of({&gate, &up})), 0, 0, "product");
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, OneTokenGpu,
+                         ::testing::Values(FormatId::bf16, FormatId::f16, FormatId::f8, FormatId::f8_block,
+                                           FormatId::q4_0, FormatId::q4_k, FormatId::q6_k, FormatId::q8_0),
+                         [](const auto& info) { return std::string(format_info(info.param).name); });
+
+}  // namespace
+}  // namespace quern::testing
