@@ -22,7 +22,7 @@
 namespace quern::cuda {
 namespace {
 
-constexpr int64_t dequantized_bytes = int64_t{64} << 20;  // at once
+constexpr int64_t dequantized_bytes = int64_t{128} << 20;  // at once: the library is faster with more rows
 
 Dtype dtype_of(FormatId format) {
   switch (format) {
