@@ -85,6 +85,29 @@ TEST_P(OneTokenGpu, GivesWhatSeparateOperationsGive) {
   }
 }
 
+/// A norm whose input the product adds to is done before that.
+TEST_P(OneTokenGpu, AddsToWhatWasNormed) {
+  constexpr int cols = 512;
+  const RandomWeight square = random_weight(GetParam(), cols, cols, 1);
+  FloatMatrix weight = FloatMatrix::random(Dtype::f32, 1, cols, 0, 4, 0.1F);
+  const Tensor by = Tensor::dense(weight.tensor().data, Dtype::f32, cols);
+  FloatMatrix x = FloatMatrix::random(Dtype::f32, 1, cols, 0, 3);
+  FloatMatrix same = FloatMatrix::random(Dtype::f32, 1, cols, 0, 3);
+  TestDevice device;
+  TestDevice reference;
+  Exec exec = device.exec();
+  Exec one_by_one = reference.exec();
+  exec.trace = nullptr;
+  exec.activations = one_by_one.activations = Dtype::bf16;
+  exec.queue.batch_invariant = one_by_one.queue.batch_invariant = false;
+
+  linear_into(exec, x.tensor(), rms_norm(exec, x.tensor(), by, eps), matrix_of({&square}), true);
+  test_gpu()->wait();
+
+  linear_into(one_by_one, same.tensor(), rms_norm(one_by_one, same.tensor(), by, eps), matrix_of({&square}), true);
+  expect_near(x.tensor(), same.tensor(), 0, 0, "x");
+}
+
 /// What is held is done even if nothing takes it on its way.
 TEST_P(OneTokenGpu, DoesWhatIsHeldBeforeAnythingElse) {
   constexpr int cols = 512;

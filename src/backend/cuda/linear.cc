@@ -1,5 +1,5 @@
 // linear on a GPU: which way a product takes.
-//   very few tokens                          the kernels of linear_stream.h and, of one token and weights in rows,
+//   very few tokens, or one                  the kernels of linear_stream.h and, of one token and weights in rows,
 //                                            linear_one.h, limited by reading the weight
 //   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h
 //   many tokens                              the library, over weights made half floats a part at a time
@@ -362,10 +362,11 @@ bool by_stream(const Call& call, SkinnyJob job) {
   return true;
 }
 
-/// The norm that is held and makes x, if there is one.
+/// The norm that is held and makes x, if there is one and the product adds to nothing: what a norm reads must not
+/// change before all blocks have read it.
 NormBefore take_norm(const Call& call) {
-  Held held = take_held(call.queue, call.x);
-  if (held.norm.x != nullptr && held.norm.cols == call.matrix.cols) return held.norm;
+  const Held held = take_held(call.queue, call.x);
+  if (held.norm.x != nullptr && held.norm.cols == call.matrix.cols && !call.accumulate) return held.norm;
   if (held.launch) held.launch(call.queue);
   return {};
 }

@@ -157,7 +157,7 @@ __device__ __forceinline__ void multiply_stages(const StreamPlace& at, const std
   }
 }
 
-/// Registers for three blocks: beside this product's and the next one's there has to be room for small kernels.
+/// Few registers: beside this product's block there has to be room for one of attention and for small kernels.
 template <typename Format, typename T, int Tokens>
 __global__ void __launch_bounds__(stream_threads, 3)
     stream(const __grid_constant__ SkinnyJob job, const __grid_constant__ StreamLaunch shape) {
