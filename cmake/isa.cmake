@@ -4,7 +4,7 @@
 # No -march=native anywhere, and no contraction: a*b+c rounds as written, fused operations are asked for by name.
 set(quern_isa_portable_flags "")
 set(quern_isa_avx2_flags -march=x86-64-v3)
-set(quern_isa_avx512_flags -march=x86-64-v4 -mavx512vnni -mavx512bf16)
+set(quern_isa_avx512_flags -march=x86-64-v4 -mavx512vnni)
 
 function(quern_instruction_sets sources)
   set(objects "")

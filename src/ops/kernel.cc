@@ -11,10 +11,7 @@ constexpr const char* names[isa_levels] = {"portable", "avx2", "avx512"};
 Isa best_of_processor() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512vnni") &&
-      __builtin_cpu_supports("avx512bf16")) {
-    return Isa::avx512;
-  }
+  if (__builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512vnni")) return Isa::avx512;
   if (__builtin_cpu_supports("x86-64-v3")) return Isa::avx2;
 #endif
   return Isa::portable;
