@@ -86,8 +86,8 @@ __device__ __forceinline__ int part_of_tile(const ExpertJob& job, int tile) {
 template <typename Format, typename T>
 void launch_experts(const Queue& queue, ExpertJob job, int pairs);
 
-/// The pairs of one token with weights in rows; false if they do not fit. All experts, one part or two gated ones, and x
-/// in rows of whole 16 bytes. One for each of these formats and type of activations.
+/// The pairs of one token with weights in rows; false if they do not fit. All experts, one part or two gated ones, and
+/// x in rows of whole 16 bytes. One for each of these formats and type of activations.
 template <typename Format, typename T>
 bool launch_one_experts(const Queue& queue, const ExpertJob& job);
 

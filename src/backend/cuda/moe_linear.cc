@@ -40,7 +40,8 @@ int32_t run_end(const Matrix* matrices, int32_t first, int32_t experts) {
 template <typename Format, typename T>
 constexpr bool has_units =
     !std::is_same_v<T, float> && Format::id != FormatId::f32 && Format::id != FormatId::f8_block && !is_coded<Format> &&
-    (Format::id != FormatId::f16 || std::is_same_v<T, Half>)&&(Format::id != FormatId::bf16 || std::is_same_v<T, Bf16>);
+    (Format::id != FormatId::f16 || std::is_same_v<T, Half>) &&
+    (Format::id != FormatId::bf16 || std::is_same_v<T, Bf16>);
 
 /// Whether matrix units can take a part of this many columns for rows of x in whole 16 bytes.
 bool takes_units(FormatId format, Dtype activations, int32_t cols) {
