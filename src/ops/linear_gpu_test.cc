@@ -84,16 +84,6 @@ struct Case {
   int padding = 0;  // before and after the columns of x and y
 };
 
-Matrix matrix_of(const std::vector<const RandomWeight*>& parts) {
-  Matrix matrix;
-  for (const RandomWeight* part : parts) {
-    matrix.parts[matrix.count++] = part->weight;
-    matrix.rows += part->weight.rows;
-    matrix.cols = part->weight.cols;
-  }
-  return matrix;
-}
-
 /// x of a case, which depends on the number of its tokens in nothing but their number.
 Padded activations_of(const Case& c, int cols) {
   Padded x(c.activations, c.tokens, cols, c.padding, c.padding, nan);

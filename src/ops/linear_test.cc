@@ -11,20 +11,11 @@ namespace {
 
 using testing::at_every_level;
 using testing::Bench;
+using testing::matrix_of;
 using testing::random_floats;
 using testing::random_weight;
 using testing::RandomWeight;
 using testing::view;
-
-Matrix matrix_of(std::initializer_list<const RandomWeight*> parts) {
-  Matrix matrix;
-  for (const RandomWeight* part : parts) {
-    matrix.parts[matrix.count++] = part->weight;
-    matrix.rows += part->weight.rows;
-    matrix.cols = part->weight.cols;
-  }
-  return matrix;
-}
 
 /// One output in double, and how far a kernel may be from it: half a step of the 16-bit activations in each group of 32
 /// times its weights (integer formats), and the rounding of float sums, where a zero-point or minimum may be subtracted

@@ -66,6 +66,17 @@ inline RandomWeight random_weight(FormatId format, int rows, int cols, unsigned 
   return out;
 }
 
+/// The parts one above the other.
+inline Matrix matrix_of(const std::vector<const RandomWeight*>& parts) {
+  Matrix matrix;
+  for (const RandomWeight* part : parts) {
+    matrix.parts[matrix.count++] = part->weight;
+    matrix.rows += part->weight.rows;
+    matrix.cols = part->weight.cols;
+  }
+  return matrix;
+}
+
 /// A place to run operations in; activations are poisoned with NaN before every use.
 class Bench {
  public:

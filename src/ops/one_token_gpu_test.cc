@@ -7,19 +7,30 @@
 namespace quern::testing {
 namespace {
 
-class OneTokenGpu : public OnGpu, public ::testing::WithParamInterface<FormatId> {};
+class OneTokenGpu : public OnGpu, public ::testing::WithParamInterface<FormatId> {
+ protected:
+  void SetUp() override {
+    if (test_gpu() == nullptr)
+      GTEST_SKIP() << "there is no GPU; only a GPU holds operations, each has its own tests on the CPU";
+    OnGpu::SetUp();
+  }
+};
+
+/// Two places: one where each operation ends before the next begins, and one where the GPU may do them together.
+struct Places {
+  TestDevice separate;
+  TestDevice together;
+  Exec one_by_one = separate.exec();
+  Exec held = together.exec();
+
+  explicit Places(Dtype activations) {
+    held.trace = nullptr;
+    one_by_one.activations = held.activations = activations;
+    one_by_one.queue.batch_invariant = held.queue.batch_invariant = false;
+  }
+};
 
 constexpr float eps = 1e-6F;
-
-Matrix matrix_of(std::initializer_list<const RandomWeight*> parts) {
-  Matrix matrix;
-  for (const RandomWeight* part : parts) {
-    matrix.parts[matrix.count++] = part->weight;
-    matrix.rows += part->weight.rows;
-    matrix.cols = part->weight.cols;
-  }
-  return matrix;
-}
 
 struct Results {
   Tensor normed, gate_up, hidden, other;
@@ -62,16 +73,10 @@ TEST_P(OneTokenGpu, GivesWhatSeparateOperationsGive) {
         FloatMatrix weight = FloatMatrix::random(Dtype::f32, 1, cols, 0, 4, 0.1F);
         const Layer layer{matrix_of({&gate, &up}), matrix_of({&up}),
                           Tensor::dense(weight.tensor().data, Dtype::f32, cols), activation};
-        TestDevice separate;
-        TestDevice together;
-        Exec one_by_one = separate.exec();
-        Exec held = together.exec();
-        held.trace = nullptr;
-        one_by_one.activations = held.activations = type;
-        one_by_one.queue.batch_invariant = held.queue.batch_invariant = false;
+        Places places(type);
 
-        const Results want = layer.run(one_by_one, x.tensor());
-        const Results got = layer.run(held, x.tensor());
+        const Results want = layer.run(places.one_by_one, x.tensor());
+        const Results got = layer.run(places.held, x.tensor());
         test_gpu()->wait();
 
         const double unit = 2 * rounding(type);
@@ -93,19 +98,30 @@ TEST_P(OneTokenGpu, AddsToWhatWasNormed) {
   const Tensor by = Tensor::dense(weight.tensor().data, Dtype::f32, cols);
   FloatMatrix x = FloatMatrix::random(Dtype::f32, 1, cols, 0, 3);
   FloatMatrix same = FloatMatrix::random(Dtype::f32, 1, cols, 0, 3);
-  TestDevice device;
-  TestDevice reference;
-  Exec exec = device.exec();
-  Exec one_by_one = reference.exec();
-  exec.trace = nullptr;
-  exec.activations = one_by_one.activations = Dtype::bf16;
-  exec.queue.batch_invariant = one_by_one.queue.batch_invariant = false;
+  Places places(Dtype::bf16);
+  Exec& exec = places.held;
+  Exec& one_by_one = places.one_by_one;
 
   linear_into(exec, x.tensor(), rms_norm(exec, x.tensor(), by, eps), matrix_of({&square}), true);
   test_gpu()->wait();
 
   linear_into(one_by_one, same.tensor(), rms_norm(one_by_one, same.tensor(), by, eps), matrix_of({&square}), true);
   expect_near(x.tensor(), same.tensor(), 0, 0, "x");
+}
+
+/// A norm is no product that gates could come with.
+TEST_P(OneTokenGpu, GatesWhatWasNormed) {
+  constexpr int cols = 512;
+  FloatMatrix x = FloatMatrix::random(Dtype::f32, 1, cols, 0, 3);
+  FloatMatrix weight = FloatMatrix::random(Dtype::f32, 1, cols, 0, 4);
+  const Tensor by = Tensor::dense(weight.tensor().data, Dtype::f32, cols);
+  Places places(Dtype::bf16);
+
+  const Tensor got = gated(places.held, rms_norm(places.held, x.tensor(), by, eps), Activation::silu);
+  test_gpu()->wait();
+
+  const Tensor normed = rms_norm(places.one_by_one, x.tensor(), by, eps);
+  expect_near(got, gated(places.one_by_one, normed, Activation::silu), 0, 0, "gated");
 }
 
 /// What is held is done even if nothing takes it on its way.
@@ -117,13 +133,9 @@ TEST_P(OneTokenGpu, DoesWhatIsHeldBeforeAnythingElse) {
   FloatMatrix other = FloatMatrix::random(Dtype::f32, 1, cols, 0, 5);
   FloatMatrix weight = FloatMatrix::random(Dtype::f32, 1, cols, 0, 4);
   const Tensor by = Tensor::dense(weight.tensor().data, Dtype::f32, cols);
-  TestDevice device;
-  TestDevice reference;
-  Exec exec = device.exec();
-  Exec one_by_one = reference.exec();
-  exec.trace = nullptr;
-  exec.activations = one_by_one.activations = Dtype::bf16;
-  exec.queue.batch_invariant = one_by_one.queue.batch_invariant = false;
+  Places places(Dtype::bf16);
+  Exec& exec = places.held;
+  Exec& one_by_one = places.one_by_one;
 
   const Tensor first = rms_norm(exec, x.tensor(), by, eps);
   const Tensor second = rms_norm(exec, other.tensor(), by, eps);

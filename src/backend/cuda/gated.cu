@@ -43,7 +43,7 @@ void run(Queue queue, Tensor y, Tensor gate_up) {
 }
 
 void gated(Queue queue, Tensor y, Tensor gate_up, Activation activation) {
-  if (const Held held = take_held(queue, gate_up); held.gated) return held.gated(queue, y, activation);
+  if (const HeldGated together = take_gated(queue, gate_up)) return together(queue, y, activation);
   visit_activation(y.dtype, [&]<typename T>(T) {
     switch (activation) {
       case Activation::silu: return run<T, Activation::silu>(queue, y, gate_up);

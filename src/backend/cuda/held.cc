@@ -9,9 +9,15 @@ void hold(const Queue& queue, Held held) {
   *native(queue).held = std::move(held);
 }
 
-Held take_held(const Queue& queue, const Tensor& result) {
+NormBefore take_norm(const Queue& queue, const Tensor& x) {
   Held& held = *native(queue).held;
-  return held.result == result.data ? std::exchange(held, {}) : Held{};
+  const bool makes = held.result == x.data && held.norm.x != nullptr && held.norm.cols == x.dims[1];
+  return makes ? std::exchange(held, {}).norm : NormBefore{};
+}
+
+HeldGated take_gated(const Queue& queue, const Tensor& gate_up) {
+  Held& held = *native(queue).held;
+  return held.result == gate_up.data && held.gated ? std::exchange(held, {}).gated : HeldGated{};
 }
 
 void launch_held(const Queue& queue) {

@@ -20,18 +20,23 @@ struct NormBefore {
 };
 inline constexpr int most_norm_columns = 8192;
 
+using HeldGated = std::function<void(const Queue&, Tensor y, Activation)>;
+
 struct Held {
   const std::byte* result = nullptr;              // where it goes; none: nothing is held
   std::function<void(const Queue&)> launch = {};  // as it is
   NormBefore norm = {};                           // if it is a norm
   /// If it is the product of a gate and an up projection: launches it so that y = activation(gate) * up comes with it.
-  std::function<void(const Queue&, Tensor y, Activation)> gated = {};
+  HeldGated gated = {};
 };
 
-/// Holds an operation; one that was held before is launched.
+/// Holds an operation; one that was held before is launched. Not for batch-invariant queues.
 void hold(const Queue& queue, Held held);
 
-/// What is held, if that is where its result goes: it is the caller's then. None in a batch-invariant queue.
-Held take_held(const Queue& queue, const Tensor& result);
+/// The norm that is held, if it makes x: it is the caller's then. Else none, and what is held stays.
+NormBefore take_norm(const Queue& queue, const Tensor& x);
+
+/// The same of Held::gated, if its product makes gate_up.
+HeldGated take_gated(const Queue& queue, const Tensor& gate_up);
 
 }  // namespace quern::cuda

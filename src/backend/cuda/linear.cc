@@ -362,15 +362,6 @@ bool by_stream(const Call& call, SkinnyJob job) {
   return true;
 }
 
-/// The norm that is held and makes x, if there is one and the product adds to nothing: what a norm reads must not
-/// change before all blocks have read it.
-NormBefore take_norm(const Call& call) {
-  const Held held = take_held(call.queue, call.x);
-  if (held.norm.x != nullptr && held.norm.cols == call.matrix.cols && !call.accumulate) return held.norm;
-  if (held.launch) held.launch(call.queue);
-  return {};
-}
-
 /// Whether the product of one token is of a gate and an up projection.
 bool may_be_gated(const Call& call, const SkinnyJob& job) {
   return call.matrix.count == 2 && job.parts == 2 && job.rows[0] == job.rows[1] && !job.accumulate &&
@@ -380,9 +371,7 @@ bool may_be_gated(const Call& call, const SkinnyJob& job) {
 /// How many loads a warp does one after the other, if it multiplies groups of so many rows.
 int lay_out_groups(const Call& call, OneJob& job, int group) {
   constexpr int beginning = 8;  // of a group: its sums and results
-  const int depth = one_loads / group;
-  const int pieces = (job.data_bytes + one_piece - 1) / one_piece;
-  job.steps = (pieces + depth - 1) / depth;
+  job.steps = one_steps(job.data_bytes, group);
   int32_t groups = 0;
   for (int i = 0; i < job.parts; ++i) job.groups_end[i] = groups += (job.rows[i] + group - 1) / group;
   if (job.gated != nullptr) job.groups_end[0] = groups = (2 * job.rows[0] + group - 1) / group;
@@ -411,7 +400,7 @@ bool by_one(const Call& call, const SkinnyJob& all) {
   job.parts = all.parts;
   job.cols = all.cols;
   job.row_bytes = static_cast<int32_t>(panel_bytes<Format>(all.cols));
-  job.data_bytes = is_f8<Format> ? f8_columns(all.cols) : 2 * all.cols;
+  job.data_bytes = one_data_bytes<Format>(all.cols);
   job.x_aligned = all.x_aligned;
   job.accumulate = all.accumulate;
   job.result = all.result;
@@ -424,12 +413,13 @@ bool by_one(const Call& call, const SkinnyJob& all) {
     OneLaunch launch;
     launch.group = lay_out_groups(call, of, 2) < lay_out_groups(call, of, 4) ? 2 : 4;
     lay_out_groups(call, of, launch.group);
-    launch.shared_bytes = std::max(lone_bytes(), of.steps * (one_loads / launch.group) * one_x_piece<Format>);
+    launch.shared_bytes = std::max(lone_bytes(), one_x_bytes<Format>(of.steps, launch.group));
     return launch;
   };
   const OneLaunch launch = shape_of(job);
   if (launch.shared_bytes > most_one_shared) return false;
-  job.norm = take_norm(call);
+  // What a norm reads must not change before all blocks have read it: no product that adds to something takes it.
+  if (!call.accumulate) job.norm = take_norm(call.queue, call.x);
   if (!may_be_gated(call, all)) {
     launch_one_job<Format>(call.queue, activations, job, launch);
     return true;

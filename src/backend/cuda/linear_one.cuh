@@ -8,14 +8,10 @@
 
 #include "backend/cuda/activation.cuh"
 #include "backend/cuda/linear_one.h"
-#include "backend/cuda/linear_skinny.cuh"
+#include "backend/cuda/linear_unpack.cuh"
 #include "backend/cuda/vectors.h"
 
 namespace quern::cuda {
-
-/// What matrix units multiply.
-template <typename Format, typename T>
-using OneMultiplied = std::conditional_t<is_f8<Format>, Half, T>;
 
 /// x in shared memory, in the order of the lanes that multiply it: `vectors` of `cols`, each of whole pieces.
 template <typename Format, typename T>
@@ -212,7 +208,6 @@ class OneReader {
 /// Products of two rows.
 template <typename Format, typename T>
 struct OnePair {
-  using Multiplied = OneMultiplied<Format, T>;
   float sums[2][4] = {};
 
   __device__ __forceinline__ void add(const uint4& a, const uint4& b, const std::byte* x) {
@@ -224,8 +219,8 @@ struct OnePair {
       add_f8(sums[0], a.z, b.z, second.x, second.y);
       add_f8(sums[1], a.w, b.w, second.z, second.w);
     } else {
-      multiply<Multiplied>(sums[0], a.x, b.x, a.y, b.y, first.x, first.y);
-      multiply<Multiplied>(sums[1], a.z, b.z, a.w, b.w, first.z, first.w);
+      multiply<T>(sums[0], a.x, b.x, a.y, b.y, first.x, first.y);
+      multiply<T>(sums[1], a.z, b.z, a.w, b.w, first.z, first.w);
     }
   }
   /// The sum of one of the rows, in all lanes.
@@ -293,13 +288,13 @@ class OneWarp {
   uint4 ring_[depth][Rows];
 };
 
-/// The value of a lane's own number, of as many as there are.
-template <int Count>
-__device__ __forceinline__ float own_of(const float (&values)[Count]) {
-  float own = values[0];
+/// A lane's own one of `Count` values, which are every `Step`th from `First` on.
+template <int Count, int Step = 1, int First = 0, int All>
+__device__ __forceinline__ float own_of(const float (&values)[All]) {
+  float own = values[First];
 #pragma unroll
   for (int i = 1; i < Count; ++i) {
-    if (static_cast<int>(threadIdx.x) % 32 == i) own = values[i];
+    if (static_cast<int>(threadIdx.x) % 32 == i) own = values[First + i * Step];
   }
   return own;
 }
@@ -346,7 +341,7 @@ struct OneLinear {
       if (job.accumulate) bias += static_cast<const float*>(job.y)[column];
     }
     __device__ __forceinline__ void put(const float (&totals)[Rows]) const {
-      const float value = fmaf(own_of(totals), scale, bias);
+      const float value = fmaf(own_of<Rows>(totals), scale, bias);
       if (column < 0) return;
       if (job.result == Dtype::f32) {
         static_cast<float*>(job.y)[column] = value;
@@ -392,10 +387,8 @@ struct OneGated {
       T values[2];
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
-        float own[Rows / 2];
-#pragma unroll
-        for (int i = 0; i < Rows / 2; ++i) own[i] = totals[2 * i + part];
-        values[part] = from_float<T>(fmaf(own_of(own), scales[part], biases[part]));
+        const float own = part == 0 ? own_of<Rows / 2, 2, 0>(totals) : own_of<Rows / 2, 2, 1>(totals);
+        values[part] = from_float<T>(fmaf(own, scales[part], biases[part]));
       }
       if (row < 0) return;
 #pragma unroll

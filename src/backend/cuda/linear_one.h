@@ -19,6 +19,21 @@ template <typename Format>
 inline constexpr int one_x_piece = is_f8<Format> ? 2 * one_piece : one_piece;
 inline constexpr int most_one_shared = 200 << 10;
 
+/// Bytes of a row that are columns.
+template <typename Format>
+QUERN_HOST_DEVICE int one_data_bytes(int32_t cols) {
+  return is_f8<Format> ? f8_columns(cols) : 2 * cols;
+}
+/// Steps of one_loads loads for the rows of a group, and the bytes of x beside them.
+QUERN_HOST_DEVICE int one_steps(int data_bytes, int group) {
+  const int step_bytes = one_loads / group * one_piece;
+  return (data_bytes + step_bytes - 1) / step_bytes;
+}
+template <typename Format>
+QUERN_HOST_DEVICE int one_x_bytes(int steps, int group) {
+  return steps * (one_loads / group) * one_x_piece<Format>;
+}
+
 /// Shared memory that makes a block the only one of its kind on an SM and leaves room there for one of attention. A
 /// grid of a block for each SM is so spread evenly: its blocks begin while others end, and where two fit, nearly half
 /// of the SMs were seen with two of them and as many with none.

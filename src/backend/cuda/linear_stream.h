@@ -1,6 +1,6 @@
 // The product of a quantized weight with very few tokens: one block on each SM, whose warps multiply what a ring in
-// shared memory brings, so that the weights of the next product are on their way before this one ends. Activations are
-// made integers of 16 bits for each 32 columns.
+// shared memory brings. Where a block ends, one of the next product begins to fetch. Activations are made integers of
+// 16 bits for each 32 columns.
 #pragma once
 
 #include "backend/cuda/linear_skinny.h"

@@ -7,6 +7,8 @@
 
 namespace quern::cuda {
 
+inline constexpr int one_expert_rows = 4;  // of a group
+
 /// The expert of each pair; all threads.
 __device__ __forceinline__ void find_experts(const ExpertJob& job, int (&experts)[most_one_pairs]) {
   for (int expert = static_cast<int>(threadIdx.x); expert < job.experts; expert += 32 * one_warps) {
@@ -57,16 +59,10 @@ struct OneExperts {
     }
     __device__ __forceinline__ void put(const float (&totals)[Rows]) const {
       const ExpertPart& part = work.job.parts[0];
-      float own[2][results];
-#pragma unroll
-      for (int i = 0; i < results; ++i) {
-        own[0][i] = totals[Gated ? 2 * i : i];
-        own[1][i] = totals[Gated ? 2 * i + 1 : i];
-      }
       if (static_cast<int>(threadIdx.x) % 32 >= results || row >= part.rows) return;
-      float value = finished(own_of(own[0]), part.first_row + row);
+      float value = finished(own_of<results, Gated ? 2 : 1>(totals), part.first_row + row);
       if constexpr (Gated) {
-        const float up = finished(own_of(own[1]), part.rows + row);
+        const float up = finished(own_of<results, 2, 1>(totals), part.rows + row);
         value = gated_value<T>(value, up, *work.job.gated);
       }
       static_cast<T*>(work.job.y)[pair * work.job.y_stride + part.first_row + row] = from_float<T>(value);
@@ -77,22 +73,20 @@ struct OneExperts {
 
 template <typename Format, typename T, bool Gated>
 __global__ void __launch_bounds__(32 * one_warps, 2) multiply_one_experts(const __grid_constant__ ExpertJob job) {
-  constexpr int rows = 4;
-  constexpr int depth = one_loads / rows;
-  using Work = OneExperts<T, rows, Gated>;
+  using Work = OneExperts<T, one_expert_rows, Gated>;
   extern __shared__ __align__(128) std::byte x[];
   __shared__ int experts[most_one_pairs];
   allow_next();
   const int row_bytes = static_cast<int>(panel_bytes<Format>(job.cols));
-  const int data_bytes = is_f8<Format> ? f8_columns(job.cols) : 2 * job.cols;
-  const int steps = (data_bytes + depth * one_piece - 1) / (depth * one_piece);
+  const int data_bytes = one_data_bytes<Format>(job.cols);
+  const int steps = one_steps(data_bytes, one_expert_rows);
   const int groups = (job.parts[0].rows + Work::results - 1) / Work::results;
   const OneShape shape{groups * job.pairs, static_cast<int>(gridDim.x) * one_warps, steps, data_bytes};
   wait_for_previous();
   find_experts(job, experts);
-  const Work work{job, experts, groups, row_bytes, steps * depth * one_x_piece<Format>};
-  OneWarp<Format, T, rows, Work> warp(work, shape);
-  const OneInput<Format, T> input(x, steps * depth, job.cols, Gated ? 1 : job.pairs);
+  const Work work{job, experts, groups, row_bytes, one_x_bytes<Format>(steps, one_expert_rows)};
+  OneWarp<Format, T, one_expert_rows, Work> warp(work, shape);
+  const OneInput<Format, T> input(x, steps * (one_loads / one_expert_rows), job.cols, Gated ? 1 : job.pairs);
   const float back = input.bring(job.x, job.x_stride, true);
   __syncthreads();
   warp.multiply(x, back);
@@ -108,9 +102,8 @@ void launch_one_experts_of(const Queue& queue, const ExpertJob& job, int shared_
 
 template <typename Format, typename T>
 bool launch_one_experts(const Queue& queue, const ExpertJob& job) {
-  constexpr int step_bytes = one_loads / 4 * one_piece;
-  const int data_bytes = is_f8<Format> ? f8_columns(job.cols) : 2 * job.cols;
-  const int x_bytes = (data_bytes + step_bytes - 1) / step_bytes * (one_loads / 4) * one_x_piece<Format>;
+  const int x_bytes =
+      one_x_bytes<Format>(one_steps(one_data_bytes<Format>(job.cols), one_expert_rows), one_expert_rows);
   const int shared_bytes = std::max(lone_bytes(), job.gated ? x_bytes : job.pairs * x_bytes);
   if (job.pairs > most_one_pairs || shared_bytes > most_one_shared) return false;
   if (job.gated)
