@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "formats/list.h"
-#include "ops/gated.h"
+#include "ops/gated_linear.h"
 #include "ops/linear.h"
 #include "ops/read_all.h"
 #include "ops/rms_norm.h"
@@ -26,7 +26,7 @@ constexpr int64_t arena_bytes = int64_t{1} << 30;
 constexpr int64_t cold_bytes = int64_t{1200} << 20;  // of copies: nothing is left in a cache
 constexpr int32_t most_tokens = 512;
 constexpr int32_t most_cols = 14336;
-constexpr int token_counts[] = {1, 2, 4, 8, 16, 32, 64, 128, 512};
+constexpr int token_counts[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 constexpr size_t few_counts = 4;
 
 double seconds_now() {
@@ -58,6 +58,8 @@ class Bench {
     const std::vector<std::byte> values = pattern(FormatId::bf16, 4096, 1024, 1.0F);
     repeat(x_.data, x_.elements() * 2, values);
     repeat(norm_.data, norm_.elements() * 4, values);
+    scale_ = arena_.tensor(Dtype::f32, head.rows);
+    repeat(scale_.data, scale_.elements() * 4, values);
     fill(FormatId::bf16, 4096);
     measure_bandwidth();
     fmt::print("{}, reads {:.2f} TB/s\n", device.description(), bandwidth_);
@@ -132,6 +134,7 @@ class Bench {
     matrix.count = 1;
     matrix.rows = shape.rows;
     matrix.cols = shape.cols;
+    if (format == FormatId::f8) matrix.scale = scale_.rows(0, shape.rows);
     return matrix;
   }
 
@@ -212,9 +215,8 @@ class Bench {
     const Matrix last = next(down);
     linear(exec, rms_norm(exec, stream, norm_, 1e-5F), next(qkv));
     linear_into(exec, stream, x_.rows(0, tokens).columns(0, 4096), next(out), true);
-    const Tensor hidden =
-        gated(exec, linear(exec, rms_norm(exec, stream, norm_, 1e-5F), next(gate_up)), Activation::silu);
-    linear_into(exec, stream, hidden, last, true);
+    const Tensor both = linear(exec, rms_norm(exec, stream, norm_, 1e-5F), next(gate_up));
+    gated_linear_into(exec, stream, both, Activation::silu, last, true);
   }
 
   Device& device_;
@@ -222,7 +224,7 @@ class Bench {
   std::byte* pool_;
   std::byte* memory_;
   Arena arena_;
-  Tensor x_, stream_, norm_;
+  Tensor x_, stream_, norm_, scale_;
   double bandwidth_ = 0;
 };
 

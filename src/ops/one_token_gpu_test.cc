@@ -1,4 +1,5 @@
-// Operations of one token that a GPU does on the way of the next one: against the same operations one by one.
+// Operations that a GPU does on the way of the next one, most of them of one token: against the same operations one by
+// one.
 #include "ops/gated.h"
 #include "ops/gpu_testing.h"
 #include "ops/linear_testing.h"
@@ -53,10 +54,14 @@ struct Layer {
 };
 
 void expect_near(const Tensor& got, const Tensor& want, double absolute, double relative, const char* what) {
+  ASSERT_EQ(got.dims[0], want.dims[0]);
   ASSERT_EQ(got.dims[1], want.dims[1]);
-  for (int i = 0; i < want.dims[1]; ++i) {
-    const double value = float_at(want, 0, i);
-    ASSERT_NEAR(float_at(got, 0, i), value, absolute + relative * std::abs(value)) << what << " " << i;
+  for (int token = 0; token < want.dims[0]; ++token) {
+    for (int i = 0; i < want.dims[1]; ++i) {
+      const double value = float_at(want, token, i);
+      ASSERT_NEAR(float_at(got, token, i), value, absolute + relative * std::abs(value))
+          << what << " " << token << " " << i;
+    }
   }
 }
 
@@ -146,6 +151,47 @@ TEST_P(OneTokenGpu, DoesWhatIsHeldBeforeAnythingElse) {
   expect_near(first, want_first, 0, 0, "first");
   expect_near(second, rms_norm(one_by_one, other.tensor(), by, eps), 0, 0, "second");
   expect_near(product, linear(one_by_one, want_first, matrix_of({&gate, &up})), 0, 0, "product");
+}
+
+class NormedGpu : public OnGpu {};
+
+/// Tokens that a norm makes are 8-bit floats on its way where a product multiplies such. A few of these are rounded
+/// otherwise where the norm's sum is added in another order.
+TEST_F(NormedGpu, BecomesEightBitFloatsOnTheWay) {
+  for (const Dtype type : {Dtype::bf16, Dtype::f16}) {
+    for (const int cols : {64, 1056, 4096, 5120, 8192}) {
+      for (const int tokens : {2, 40, 300}) {
+        for (const bool accumulate : {false, true}) {
+          SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::to_string(tokens) + " x " + std::to_string(cols));
+          const int rows = accumulate ? cols : 48;
+          if (accumulate && cols > 1056) continue;
+          const RandomWeight w = random_weight(FormatId::f8, rows, cols, 1);
+          FloatMatrix x = FloatMatrix::random(Dtype::f32, tokens, cols, 8, 3, 0.2F);
+          FloatMatrix same = FloatMatrix::random(Dtype::f32, tokens, cols, 8, 3, 0.2F);
+          FloatMatrix weight = FloatMatrix::random(Dtype::f32, 1, cols, 0, 4, 0.1F);
+          FloatMatrix scale = FloatMatrix::random(Dtype::f32, 1, rows, 0, 5);
+          const Tensor by = Tensor::dense(weight.tensor().data, Dtype::f32, cols);
+          Matrix matrix = matrix_of({&w});
+          matrix.scale = Tensor::dense(scale.tensor().data, Dtype::f32, rows);
+          Places places(type);
+
+          const auto run = [&](Exec exec, const Tensor& stream) {
+            const Tensor normed = rms_norm(exec, stream, by, eps);
+            if (!accumulate) return std::pair(normed, linear(exec, normed, matrix));
+            linear_into(exec, stream, normed, matrix, true);
+            return std::pair(normed, stream);
+          };
+          const auto [want, want_product] = run(places.one_by_one, same.tensor());
+          const auto [got, got_product] = run(places.held, x.tensor());
+          test_gpu()->wait();
+
+          const double unit = 2 * rounding(type);
+          expect_near(got, want, 1e-7, unit, "normed");
+          expect_near(got_product, want_product, 0.01 * std::sqrt(cols), unit, "product");
+        }
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, OneTokenGpu,

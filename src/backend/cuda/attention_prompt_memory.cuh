@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/cuda/attention_prompt_plan.cuh"
-#include "backend/cuda/attention_warpgroup.cuh"
+#include "backend/cuda/warpgroup.cuh"
 
 namespace quern::cuda {
 

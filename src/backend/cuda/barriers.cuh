@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cuda.h>
 
 namespace quern::cuda {
 
@@ -35,6 +36,20 @@ __device__ __forceinline__ void copy_bytes(unsigned to, const void* from, unsign
                : "memory");
 }
 
+/// Brings a description of a matrix near.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+/// Copies a box of a matrix of bytes, whose first byte is at this column and row, in the background. What is beyond the
+/// matrix is zeros, which the barrier counts too.
+__device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap& map, int column, int row, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+          "r"(to),
+      "l"(&map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+
 /// A barrier of some warps of a block.
 __device__ __forceinline__ void sync_threads(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -63,6 +78,28 @@ __device__ __forceinline__ void wait_for_cluster(unsigned barrier, unsigned pari
 __device__ __forceinline__ void store_there(unsigned address, float value, unsigned barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(address),
                "r"(__float_as_uint(value)), "r"(barrier)
+               : "memory");
+}
+/// Stores a word, seen after the next barrier of the cluster.
+__device__ __forceinline__ void store_float_there(unsigned address, float value) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+/// As store_there(), of 16 bytes.
+__device__ __forceinline__ void store_four_there(unsigned address, const float (&values)[4], unsigned barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
+      "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3]), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void store_four_here(unsigned address, const float (&values)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(values[0]), "f"(values[1]),
+               "f"(values[2]), "f"(values[3])
+               : "memory");
+}
+__device__ __forceinline__ void load_four(float (&to)[4], unsigned address) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+               : "r"(address)
                : "memory");
 }
 __device__ __forceinline__ void store_here(unsigned address, float value) {

@@ -21,6 +21,7 @@ struct Product {
   bool accumulate = false;
   const float* x_scales = nullptr;  // [tokens], of f8
   const float* w_scales = nullptr;  // [rows], of f8
+  const float* bias = nullptr;      // [rows], added; not by the library
 };
 
 class Blas {

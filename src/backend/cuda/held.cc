@@ -11,7 +11,8 @@ void hold(const Queue& queue, Held held) {
 
 NormBefore take_norm(const Queue& queue, const Tensor& x) {
   Held& held = *native(queue).held;
-  const bool makes = held.result == x.data && held.norm.x != nullptr && held.norm.cols == x.dims[1];
+  const bool makes =
+      held.result == x.data && held.norm.x != nullptr && held.norm.tokens == x.dims[0] && held.norm.cols == x.dims[1];
   return makes ? std::exchange(held, {}).norm : NormBefore{};
 }
 

@@ -1,5 +1,5 @@
-// An operation of one token that is not launched yet: the next one may do it on its way, so that a step has fewer
-// kernels that wait for each other. Whatever else is done with the queue launches it first.
+// An operation that is not launched yet: the next one may do it on its way, so that a step has fewer kernels that wait
+// for each other. Whatever else is done with the queue launches it first.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,16 @@
 
 namespace quern::cuda {
 
-/// What a product can begin with: normed = round(x * weight / sqrt(mean of x^2 + eps)).
+/// What a product can begin with: of each token, normed = round(x * weight / sqrt(mean of x^2 + eps)).
 struct NormBefore {
   const float* x = nullptr;  // or none
   const float* weight = nullptr;
   void* normed = nullptr;  // of the product's own activations
   float eps = 0.0F;
+  int tokens = 0;
   int cols = 0;
+  int64_t x_stride = 0;  // elements between tokens
+  int64_t normed_stride = 0;
 };
 inline constexpr int most_norm_columns = 8192;
 

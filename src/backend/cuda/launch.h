@@ -36,6 +36,16 @@ struct Same {
   using type = T;
 };
 
+/// Whether blocks of the current GPU can be neighbours in clusters.
+inline bool has_clusters() {
+  static const bool has = [] {
+    int major = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    return major >= 9;
+  }();
+  return has;
+}
+
 /// How many blocks a kernel has, how large they are, and how many neighbours share their memory.
 struct Blocks {
   dim3 grid;

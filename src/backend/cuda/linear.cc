@@ -1,9 +1,10 @@
 // linear on a GPU: which way a product takes.
 //   very few tokens, or one                  the kernels of linear_stream.h and, of one token and weights in rows,
 //                                            linear_one.h, limited by reading the weight
-//   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h
+//   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h; weights in rows, on GPUs that can, that of
+//                                            linear_tiles.h
 //   many tokens                              the library, over weights made half floats a part at a time
-//                                            or, of 8-bit floats with scales of rows, over activations made such too
+// Of 8-bit floats with scales of rows the last two multiply activations that are made such too.
 //   float activations, mixed float types     plain sums; so are few tokens of formats of codes (formats/codes.h)
 #include "ops/linear.h"
 
@@ -17,6 +18,7 @@
 #include "backend/cuda/linear_one.h"
 #include "backend/cuda/linear_skinny.h"
 #include "backend/cuda/linear_stream.h"
+#include "backend/cuda/linear_tiles.h"
 #include "backend/cuda/packed.cuh"
 
 namespace quern::cuda {
@@ -39,12 +41,13 @@ bool coded(FormatId format) {
   return is;
 }
 
-/// The most tokens for which our kernel is faster than the library: measured.
+/// The most tokens for which linear_skinny.h is faster than the library, or 8-bit floats than activations of them:
+/// measured.
 int32_t most_skinny_tokens(const Matrix& matrix, const Weight& part) {
   constexpr int64_t large_bytes = int64_t{40} << 20;
-  if (part.format == FormatId::f8 && matrix.scale) return 16;  // with activations of 8-bit floats
-  if (part.format == FormatId::f8) return 16;                  // which the library multiplies as they are
-  if (coded(part.format)) return 8;                            // plain sums read the weight for every four tokens
+  if (part.format == FormatId::f8 && matrix.scale) return most_tiles_tokens(Dtype::f8) > 0 ? 1 : 16;
+  if (part.format == FormatId::f8) return 16;
+  if (coded(part.format)) return 8;  // plain sums read the weight for every four tokens
   if (quantized(part.format)) return 32;
   return int64_t{part.rows} * part.cols * 2 >= large_bytes ? 1 : 4;
 }
@@ -108,47 +111,62 @@ struct Call {
   }
 };
 
-enum class Way : uint8_t { plain, skinny, library };
-
-Way way_of(const Call& call, const Weight& part) {
-  const Dtype weights = dtype_of(part.format);
-  if (call.x.dtype == Dtype::f32 || weights == Dtype::f32) return Way::plain;
-  if (wants_library(call.queue, call.matrix, part, call.x.dims[0])) return Way::library;
-  if (coded(part.format)) return Way::plain;
-  return quantized(part.format) || weights == call.x.dtype ? Way::skinny : Way::plain;
-}
-
-void multiply(const Call& call, int32_t column, const std::byte* weight, int32_t rows) {
+/// A product of rows of a weight with x, or with what is in f8.
+struct Operands {
   Product product;
-  product.type = call.x.dtype;
+  std::byte* y = nullptr;
+  const std::byte* x = nullptr;
+  const std::byte* w = nullptr;
+};
+
+Operands operands_of(const Call& call, int32_t column, const std::byte* weight, int32_t rows, bool f8) {
+  Operands all{{}, call.y.columns(column, rows).data, f8 ? call.f8.data : call.x.data, weight};
+  Product& product = all.product;
+  product.type = f8 ? Dtype::f8 : call.x.dtype;
   product.result = call.y.dtype;
   product.tokens = call.x.dims[0];
   product.rows = rows;
-  product.cols = call.matrix.cols;
-  product.x_stride = call.x.strides[0];
+  product.cols = f8 ? f8_columns(call.matrix.cols) : call.matrix.cols;
+  product.x_stride = f8 ? product.cols : call.x.strides[0];
   product.y_stride = call.y.strides[0];
-  product.accumulate = call.accumulate || call.matrix.bias;
-  std::byte* const y = call.y.columns(column, rows).data;
-  launch_held(call.queue);
-  native(call.queue).blas->multiply(native(call.queue), product, y, call.x.data, weight);
-}
-
-/// The same of 8-bit floats; false if the library cannot.
-bool multiply_f8(const Call& call, int32_t column, const std::byte* weight, int32_t rows) {
-  Product product;
-  product.type = Dtype::f8;
-  product.result = call.y.dtype;
-  product.tokens = call.x.dims[0];
-  product.rows = rows;
-  product.cols = f8_columns(call.matrix.cols);
-  product.x_stride = product.cols;
-  product.y_stride = call.y.strides[0];
-  product.accumulate = call.accumulate || call.matrix.bias;
+  product.accumulate = call.accumulate;
+  if (!f8) return all;
   product.x_scales = call.f8.scales;
   product.w_scales = call.factors(column).scale;
-  std::byte* const y = call.y.columns(column, rows).data;
+  return all;
+}
+
+/// Multiplies by linear_tiles.h, with the bias, if that can.
+bool by_tiles(const Call& call, int32_t column, Operands all) {
+  all.product.bias = call.factors(column).bias;
+  return multiply_tiles(call.queue, all.product, all.y, all.x, all.w);
+}
+
+/// Multiplies by the library, the bias being there; false if it cannot, which is never but of 8-bit floats.
+bool multiply(const Call& call, Operands all) {
+  all.product.accumulate |= static_cast<bool>(call.matrix.bias);
   launch_held(call.queue);
-  return native(call.queue).blas->multiply(native(call.queue), product, y, call.f8.data, weight);
+  return native(call.queue).blas->multiply(native(call.queue), all.product, all.y, all.x, all.w);
+}
+
+/// Whether a part that is not quantized can be multiplied by linear_tiles.h.
+bool takes_tiles(const Call& call, int32_t column, const Weight& part) {
+  if (call.queue.batch_invariant || native(call.queue).blas == nullptr || call.matrix.scale) return false;
+  const Operands all = operands_of(call, column, part.data, part.rows, false);
+  return all.product.tokens > 1 && dtype_of(part.format) == call.x.dtype &&
+         takes_tiles(all.product, all.y, all.x, all.w);
+}
+
+enum class Way : uint8_t { plain, skinny, library };
+
+Way way_of(const Call& call, int32_t column, const Weight& part) {
+  const Dtype weights = dtype_of(part.format);
+  if (call.x.dtype == Dtype::f32 || weights == Dtype::f32) return Way::plain;
+  if (wants_library(call.queue, call.matrix, part, call.x.dims[0]) || takes_tiles(call, column, part)) {
+    return Way::library;
+  }
+  if (coded(part.format)) return Way::plain;
+  return quantized(part.format) || weights == call.x.dtype ? Way::skinny : Way::plain;
 }
 
 /// Parts of one format in rows that lie one behind the other are one matrix.
@@ -165,41 +183,30 @@ int adjacent_parts(const Matrix& matrix, int first, int32_t& rows) {
   return next - first;
 }
 
-/// Parts from `first` on; returns how many it took.
+/// Multiplies parts from `first` on by linear_tiles.h or the library; returns how many it took.
 int by_library(const Call& call, int first, int32_t column) {
   const Weight& part = call.matrix.parts[first];
   const bool ready = dtype_of(part.format) == call.x.dtype && !call.matrix.scale;
   const bool f8 = wants_f8(call.queue, call.matrix, part, call.x.dims[0]);
   int32_t rows = part.rows;
   const int count = ready || f8 ? adjacent_parts(call.matrix, first, rows) : 1;
+  const Operands all = operands_of(call, column, part.data, rows, f8);
+  if ((ready || f8) && by_tiles(call, column, all)) return count;
   if (call.matrix.bias) {
     Tensor bias = call.matrix.bias;
     bias.data += int64_t{column} * dtype_bytes(Dtype::f32);
     begin_with_bias(call.queue, call.y.columns(column, rows), bias, call.accumulate);
   }
-  if (ready) {
-    multiply(call, column, part.data, rows);
-    return count;
-  }
-  if (f8 && multiply_f8(call, column, part.data, rows)) return count;
+  if ((ready || f8) && multiply(call, all)) return count;
   Weight whole = part;
   whole.rows = rows;
   const int32_t step = rows_at_once(rows, part.cols);
   for (int32_t begin = 0; begin < rows; begin += step) {
     const int32_t some = std::min(step, rows - begin);
     dequantize(call.queue, call.scratch, call.x.dtype, whole, call.factors(column).scale, begin, some);
-    multiply(call, column + begin, call.scratch, some);
+    multiply(call, operands_of(call, column + begin, call.scratch, some, false));
   }
   return count;
-}
-
-bool has_clusters() {
-  static const bool has = [] {
-    int major = 0;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-    return major >= 9;
-  }();
-  return has;
 }
 
 /// The tiles of `panels` times 16 rows of a job's parts.
@@ -482,14 +489,20 @@ void by_skinny(const Call& call, int first, const int32_t* columns, bool* done) 
 void linear(Queue queue, Tensor y, Tensor x, const Matrix& matrix, bool accumulate, std::byte* scratch) {
   const F8Activations f8(queue, matrix, x.dims[0], scratch);
   const Call call{queue, y, x, matrix, accumulate, f8, scratch + f8.bytes};
-  if (f8.data != nullptr && x.dtype != Dtype::f32) quantize_tokens(queue, f8.data, f8.scales, x);
+  if (f8.data != nullptr && x.dtype != Dtype::f32) {
+    const NormBefore norm = take_norm(queue, x);
+    if (norm.x != nullptr)
+      quantize_normed(queue, f8.data, f8.scales, norm, x.dtype);
+    else
+      quantize_tokens(queue, f8.data, f8.scales, x);
+  }
   int32_t columns[3] = {};
   for (int i = 1; i < matrix.count; ++i) columns[i] = columns[i - 1] + matrix.parts[i - 1].rows;
   bool done[3] = {};
   for (int i = 0; i < matrix.count; ++i) {
     const Weight& part = matrix.parts[i];
     if (done[i]) continue;
-    switch (way_of(call, part)) {
+    switch (way_of(call, columns[i], part)) {
       case Way::skinny: by_skinny(call, i, columns, done); break;
       case Way::library: {
         const int count = by_library(call, i, columns[i]);
@@ -526,7 +539,9 @@ bool f8_linear_of_gated(const Queue& queue, Tensor y, Tensor gate_up, Activation
   const F8Activations f8(queue, matrix, tokens, scratch);
   if (!quantize_gated(queue, f8.data, f8.scales, gate_up, activation)) return false;
   const Tensor x = Tensor::dense(nullptr, gate_up.dtype, tokens, matrix.cols);  // what is multiplied is in f8
-  return multiply_f8({queue, y, x, matrix, accumulate, f8, scratch + f8.bytes}, 0, matrix.parts[0].data, matrix.rows);
+  const Call call{queue, y, x, matrix, accumulate, f8, scratch + f8.bytes};
+  const Operands all = operands_of(call, 0, matrix.parts[0].data, matrix.rows, true);
+  return by_tiles(call, 0, all) || multiply(call, all);
 }
 
 }  // namespace quern::cuda

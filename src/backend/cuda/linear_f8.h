@@ -1,6 +1,7 @@
 // Activations as 8-bit floats, for products of both in the library.
 #pragma once
 
+#include "backend/cuda/held.h"
 #include "backend/cuda/launch.h"
 #include "ops/gated.h"
 #include "ops/linear.h"
@@ -11,6 +12,9 @@ namespace quern::cuda {
 /// Each token as 8-bit floats and a scale, columns as f8_place() has them, zeros beyond the last.
 /// x: [tokens, cols] f16 or bf16   to: [tokens, f8_columns(cols)]   scales: [tokens]
 void quantize_tokens(const Queue& queue, std::byte* to, float* scales, Tensor x);
+
+/// The same of what a norm makes, which is written too.   activations: their type, f16 or bf16
+void quantize_normed(const Queue& queue, std::byte* to, float* scales, const NormBefore& norm, Dtype activations);
 
 /// The same of gated(gate_up), as if it had been written; false, with nothing done, for rows that are too long or lie
 /// askew.

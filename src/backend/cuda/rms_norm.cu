@@ -131,15 +131,16 @@ void launch_norm(Queue queue, Tensor y, Tensor x, Tensor weight, float eps) {
 
 /// Whether the product that comes next could begin with this.
 bool may_wait(const Queue& queue, Tensor y, Tensor x, Tensor weight) {
-  return !queue.batch_invariant && x.rank == 2 && x.dims[0] == 1 && x.dtype == Dtype::f32 && y.dtype != Dtype::f32 &&
+  return !queue.batch_invariant && x.rank == 2 && x.dtype == Dtype::f32 && y.dtype != Dtype::f32 &&
          x.dims[1] % 8 == 0 && x.dims[1] <= most_norm_columns && aligned_rows({y, x, weight});
 }
 
 void rms_norm(Queue queue, Tensor y, Tensor x, Tensor weight, float eps) {
   if (!may_wait(queue, y, x, weight)) return launch_norm(queue, y, x, weight, eps);
-  hold(queue, {.result = y.data,
-               .launch = [=](const Queue& later) { launch_norm(later, y, x, weight, eps); },
-               .norm = {x.as<float>(), weight.as<float>(), y.data, eps, x.dims[1]}});
+  hold(queue,
+       {.result = y.data,
+        .launch = [=](const Queue& later) { launch_norm(later, y, x, weight, eps); },
+        .norm = {x.as<float>(), weight.as<float>(), y.data, eps, x.dims[0], x.dims[1], x.strides[0], y.strides[0]}});
 }
 
 const bool added = kernels::rms_norm.add(DeviceKind::cuda, rms_norm);
