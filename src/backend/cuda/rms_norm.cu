@@ -104,7 +104,7 @@ void run(Queue queue, Tensor y, Tensor x, Tensor weight, const Shape& shape) {
     return arguments(normalize<Y, X>, shape.count, shape.dim <= 256 ? 32 : 256);
   }
   if (pieces <= 64) return arguments(normalize_pieces<true, Y, X>, (shape.count + warps - 1) / warps, 32 * warps);
-  const int threads = (pieces / kept<X> + 31) / 32 * 32;
+  const int threads = ((pieces + kept<X> - 1) / kept<X> + 31) / 32 * 32;
   arguments(normalize_pieces<false, Y, X>, shape.count, threads < max_threads ? threads : max_threads);
 }
 
