@@ -153,9 +153,11 @@ std::vector<int32_t> some_ids(int count, int seed) {
 class PoolingBatch : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PoolingBatch, ATextGivesTheSameBitsAloneAndAmongOthersAndInParts) {
-  InstanceOptions small;
+  InstanceOptions usual;
+  usual.batch_invariant = true;
+  InstanceOptions small = usual;
   small.max_num_seqs = 4;
-  auto alone = open(GetParam());
+  auto alone = open(GetParam(), usual);
   ASSERT_TRUE(alone.ok()) << alone.error().message;
   // Steps of 24 tokens cut the prompts of a decoder; an encoder's step holds its longest text.
   if (is_causal((*alone)->spec())) small.max_num_batched_tokens = 24;

@@ -1,8 +1,10 @@
 // In test programs on a machine with a GPU, memory from `new` is pinned, so that kernels read and write the vectors
-// that tests use for the CPU. One block of address space, cut into powers of two; what does not fit comes from malloc.
+// that tests use for the CPU. One block of address space, cut into powers of two. What does not fit comes from malloc,
+// where no kernel finds it.
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
 #include <mutex>
@@ -10,7 +12,7 @@
 
 namespace {
 
-constexpr size_t pool_bytes = size_t{3} << 30;
+constexpr size_t pool_bytes = size_t{6} << 30;
 constexpr size_t smallest = 64;
 
 struct Pool {
@@ -18,6 +20,7 @@ struct Pool {
   std::byte* begin = nullptr;
   size_t used = 0;
   bool opened = false;
+  bool told = false;  // that it is used up
   std::array<void*, 64> free_lists{};
 
   void open() {
@@ -60,6 +63,10 @@ void* take(size_t bytes) {
     if (block != nullptr) {
       *reinterpret_cast<size_t*>(block) = list;
       return block + 16;
+    }
+    if (p.begin != nullptr && !p.told) {
+      p.told = true;
+      std::fputs("test memory that kernels find is used up: run fewer tests at once\n", stderr);
     }
   }
   void* memory = std::malloc(bytes + 16);
