@@ -13,8 +13,8 @@ namespace {
 
 constexpr int threads = 256;
 constexpr int most_threads = 512;
-constexpr int most_blocks = 8;  // of a token: a cluster
-constexpr int usual_kept = 2;   // eighths of a thread
+[[maybe_unused]] constexpr int most_blocks = 8;  // of a token: a cluster
+constexpr int usual_kept = 2;                    // eighths of a thread
 constexpr int most_kept = 8;
 constexpr float least_scale = 1.0F / (e4m3_largest * 512.0F);
 
