@@ -60,9 +60,11 @@ void Scorer::add_wide(Tensor logits, const LogprobsWanted& wanted) {
   logits_.clear();
   for (int32_t i = 0; i < logits.dims[0]; ++i) logits_.add(logits.rows(i, 1));
   device_.wait();
+  const auto first = static_cast<size_t>(used_);
+  wide_.resize(first + logits_.size());
   for (size_t i = 0; i < logits_.size(); ++i) {
-    const Sampled& sampled = sampled_[static_cast<size_t>(used_) + i];
-    if (sampled.status == SampleStatus::ok) wide_.emplace(&sampled, wide_logprobs(logits_[i], sampled.token, wanted));
+    const Sampled& sampled = sampled_[first + i];
+    if (sampled.status == SampleStatus::ok) wide_[first + i] = wide_logprobs(logits_[i], sampled.token, wanted);
   }
 }
 
@@ -81,12 +83,13 @@ void Scorer::show(Tensor logits, const Row& row, int32_t position) {
 }
 
 void Scorer::finish(const StepPlan& plan, std::span<SliceResult> results) const {
-  const Sampled* next = sampled_;
+  size_t next = 0;
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     for (int32_t k = 0; k < plan.slices[i].scores(); ++k, ++next) {
-      if (next->status != SampleStatus::ok) results[i].error = failure_text(next->status);
-      const auto wide = wide_.find(next);
-      results[i].prompt_logprobs.push_back(wide == wide_.end() ? logprobs_of(*next) : wide->second);
+      const Sampled& sampled = sampled_[next];
+      if (sampled.status != SampleStatus::ok) results[i].error = failure_text(sampled.status);
+      const bool wide = next < wide_.size() && wide_[next].rank > 0;
+      results[i].prompt_logprobs.push_back(wide ? wide_[next] : logprobs_of(sampled));
     }
   }
 }

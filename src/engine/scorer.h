@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <span>
 #include <vector>
 
@@ -55,7 +54,7 @@ class Scorer {
   int32_t used_ = 0;
   std::vector<float> seen_;
   HostLogits logits_;
-  std::map<const Sampled*, TokenLogprobs> wide_;  // what the host has made in place of these
+  std::vector<TokenLogprobs> wide_;  // what the host has made in place of these; of rank 0 where it has not
 };
 
 TokenLogprobs logprobs_of(const Sampled& sampled);
