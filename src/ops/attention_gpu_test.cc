@@ -6,7 +6,7 @@
 
 #include "formats/half.h"
 #include "ops/attention.h"
-#include "ops/test_device.h"
+#include "ops/gpu_testing.h"
 
 namespace quern {
 namespace {
@@ -287,15 +287,7 @@ class Fixture {
   std::vector<std::vector<Row>> results_;
 };
 
-/// Runs on the GPU, if there is one.
-class GpuAttention : public testing::TestWithParam<Shape> {
- protected:
-  void SetUp() override {
-    if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU; attention_test.cc has the CPU's cases";
-    testing_on_gpu() = true;
-  }
-  void TearDown() override { testing_on_gpu() = false; }
-};
+class GpuAttention : public testing::OnGpu, public ::testing::WithParamInterface<Shape> {};
 /// Not an encoder's, whose sequences are never split.
 class GpuAttentionInPieces : public GpuAttention {};
 std::vector<Shape> shapes_in_pieces() {
@@ -373,9 +365,9 @@ TEST_P(GpuAttentionInPieces, GivesTheSameBitsWholeChunkedAndTokenByTokenWhenBatc
   EXPECT_TRUE(single.results() == whole.results());
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, GpuAttention, testing::ValuesIn(shapes),
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuAttention, ::testing::ValuesIn(shapes),
                          [](const auto& test) { return std::string(test.param.name); });
-INSTANTIATE_TEST_SUITE_P(Shapes, GpuAttentionInPieces, testing::ValuesIn(shapes_in_pieces()),
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuAttentionInPieces, ::testing::ValuesIn(shapes_in_pieces()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 class GpuAttentionSteps : public GpuAttention {};
@@ -406,7 +398,7 @@ TEST_P(GpuAttentionSteps, LongContextsOfManySequencesAgree) {
 
 TEST_P(GpuAttentionSteps, SeveralPromptsInOneStepAgree) {
   for (const auto& [count, length] : {std::pair(8, 1024), std::pair(64, 130), std::pair(5, 1504)}) {
-    SCOPED_TRACE(testing::Message() << count << " x " << length);
+    SCOPED_TRACE(::testing::Message() << count << " x " << length);
     Fixture fixture(GetParam(), std::vector<int32_t>(static_cast<size_t>(count), length));
     fixture.step({{0, 0, length - 2}, {count - 1, 0, 70}});
     std::vector<Chunk> chunks;
@@ -433,10 +425,10 @@ TEST_P(GpuAttentionSteps, RowsNeedNotBeAligned) {
 
 INSTANTIATE_TEST_SUITE_P(
     Long, GpuAttentionSteps,
-    testing::Values(Shape{"Group4", 8, 2, 128}, Shape{"Window", 4, 1, 64, Dtype::f16, Dtype::f16, 1000},
-                    Shape{"Sharp", 8, 2, 128, Dtype::bf16, Dtype::bf16, 0, 0, true, 16, false, 8},
-                    Shape{"EightBits", 8, 2, 128, Dtype::bf16, Dtype::f8},
-                    Shape{"SharpEightBits", 4, 1, 64, Dtype::f16, Dtype::f8, 1000, 0, true, 32, false, 8}),
+    ::testing::Values(Shape{"Group4", 8, 2, 128}, Shape{"Window", 4, 1, 64, Dtype::f16, Dtype::f16, 1000},
+                      Shape{"Sharp", 8, 2, 128, Dtype::bf16, Dtype::bf16, 0, 0, true, 16, false, 8},
+                      Shape{"EightBits", 8, 2, 128, Dtype::bf16, Dtype::f8},
+                      Shape{"SharpEightBits", 4, 1, 64, Dtype::f16, Dtype::f8, 1000, 0, true, 32, false, 8}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

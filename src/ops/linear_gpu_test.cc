@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "formats/half.h"
+#include "ops/gpu_testing.h"
 #include "ops/linear.h"
 #include "ops/linear_testing.h"
 
@@ -161,14 +162,7 @@ void expect_right(const Case& c) {
 
 constexpr Dtype halves[] = {Dtype::f16, Dtype::bf16};
 
-class EveryFormatOnGpu : public ::testing::TestWithParam<FormatId> {
- protected:
-  void SetUp() override {
-    if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU; linear_test.cc has the CPU's cases";
-    testing_on_gpu() = true;
-  }
-  void TearDown() override { testing_on_gpu() = false; }
-};
+class EveryFormatOnGpu : public testing::OnGpu, public ::testing::WithParamInterface<FormatId> {};
 
 TEST_P(EveryFormatOnGpu, MultipliesHalfFloatsAsADoubleReference) {
   const RandomWeight w = random_weight(GetParam(), 83, 768, 7);
@@ -277,10 +271,10 @@ std::string format_title(const ::testing::TestParamInfo<FormatId>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Linear, EveryFormatOnGpu, ::testing::ValuesIn(all_format_ids), format_title);
 
+class LinearOnGpu : public testing::OnGpu {};
+
 /// Rows and columns enough for clusters, several tiles a block, and x in pieces.
-TEST(LinearOnGpu, SpreadsLargeMatricesOverTheGpu) {
-  if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU; linear_test.cc has the CPU's cases";
-  testing_on_gpu() = true;
+TEST_F(LinearOnGpu, SpreadsLargeMatricesOverTheGpu) {
   for (const auto& [rows, cols] : {std::pair{64, 8192}, {500, 4096}, {3000, 512}}) {
     for (const FormatId format : {FormatId::bf16, FormatId::q4_k}) {
       const RandomWeight w = random_weight(format, rows, cols, 2);
@@ -293,14 +287,11 @@ TEST(LinearOnGpu, SpreadsLargeMatricesOverTheGpu) {
       }
     }
   }
-  testing_on_gpu() = false;
 }
 
 /// Formats in rows and few tokens: tiles of rows in several rounds, columns for each block of a cluster, x that fits
 /// into shared memory and x that does not.
-TEST(LinearOnGpu, MultipliesTilesOfRows) {
-  if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU; linear_test.cc has the CPU's cases";
-  testing_on_gpu() = true;
+TEST_F(LinearOnGpu, MultipliesTilesOfRows) {
   for (const auto& [rows, cols] : {std::pair{128, 16384}, {300, 4096}, {5000, 512}, {34000, 128}, {22, 64}}) {
     for (const FormatId format : {FormatId::bf16, FormatId::f16, FormatId::f8}) {
       const RandomWeight w = random_weight(format, rows, cols, 2);
@@ -320,13 +311,10 @@ TEST(LinearOnGpu, MultipliesTilesOfRows) {
       }
     }
   }
-  testing_on_gpu() = false;
 }
 
 /// Several tiles for each block, of more columns than shared memory holds of x.
-TEST(LinearOnGpu, TakesTileAfterTile) {
-  if (test_gpu() == nullptr) GTEST_SKIP() << "there is no GPU; linear_test.cc has the CPU's cases";
-  testing_on_gpu() = true;
+TEST_F(LinearOnGpu, TakesTileAfterTile) {
   for (const FormatId format : {FormatId::bf16, FormatId::q4_k, FormatId::q8_0}) {
     const RandomWeight w = random_weight(format, 20000, 1536, 2);
     for (const int tokens : {1, 3, 8}) {
@@ -336,7 +324,6 @@ TEST(LinearOnGpu, TakesTileAfterTile) {
       }
     }
   }
-  testing_on_gpu() = false;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace quern::testing {
 namespace {
 
-class OneTokenGpu : public OnGpu, public ::testing::WithParamInterface<FormatId> {
+class HeldGpu : public OnGpu {
  protected:
   void SetUp() override {
     if (test_gpu() == nullptr)
@@ -16,6 +16,7 @@ class OneTokenGpu : public OnGpu, public ::testing::WithParamInterface<FormatId>
     OnGpu::SetUp();
   }
 };
+class OneTokenGpu : public HeldGpu, public ::testing::WithParamInterface<FormatId> {};
 
 /// Two places: one where each operation ends before the next begins, and one where the GPU may do them together.
 struct Places {
@@ -153,11 +154,9 @@ TEST_P(OneTokenGpu, DoesWhatIsHeldBeforeAnythingElse) {
   expect_near(product, linear(one_by_one, want_first, matrix_of({&gate, &up})), 0, 0, "product");
 }
 
-class NormedGpu : public OnGpu {};
-
 /// Tokens that a norm makes are 8-bit floats on its way where a product multiplies such. A few of these are rounded
 /// otherwise where the norm's sum is added in another order.
-TEST_F(NormedGpu, BecomesEightBitFloatsOnTheWay) {
+TEST_F(HeldGpu, MakesNormedTokensEightBitFloats) {
   for (const Dtype type : {Dtype::bf16, Dtype::f16}) {
     for (const int cols : {64, 1056, 4096, 5120, 8192}) {
       for (const int tokens : {2, 40, 300}) {

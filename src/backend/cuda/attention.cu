@@ -4,6 +4,7 @@
 
 #include "backend/cuda/attention_plain.h"
 #include "backend/cuda/attention_split.cuh"
+#include "backend/cuda/blas.h"
 
 namespace quern::cuda {
 namespace {
@@ -61,7 +62,7 @@ bool has_prompts(const Tensor& q, const PagedKv& kv, const Segments& segments, i
 
 /// Whether warpgroup instructions do prompts of this kind, where queries are aligned.
 bool on_warpgroups(const Queue& queue, const PagedKv& kv, const AttentionParams& params) {
-  static const bool run = prompt_kernels_run();
+  static const bool run = runs_warpgroups();
   return run && !queue.batch_invariant && !params.sinks &&
          (kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256);
 }

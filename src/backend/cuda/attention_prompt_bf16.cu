@@ -1,8 +1,9 @@
 #include "backend/cuda/attention_prompt.cuh"
+#include "backend/cuda/blas.h"
 
 namespace quern::cuda {
 
-bool prompt_kernels_run() {
+bool runs_warpgroups() {
   // Where they cannot be compiled they are empty, and need no shared memory.
   cudaFuncAttributes attributes{};
   const auto* kernel = reinterpret_cast<const void*>(attend_prompts<Bf16, PromptShape<128>>);

@@ -35,7 +35,6 @@ void launch_rows_bf16(Queue queue, const SplitCall& split, int dims);
 void launch_rows_f8(Queue queue, const SplitCall& split, int dims);
 /// The same, faster and not batch invariant; head sizes 64, 128 or 256, on sm_90a. Query rows are aligned to 16 bytes,
 /// and direct but for 8-bit floats.
-bool prompt_kernels_run();
 int64_t prompt_scratch_bytes(const Queue& queue, int head_dim);
 void launch_prompts_f16(Queue queue, const SplitCall& split);
 void launch_prompts_bf16(Queue queue, const SplitCall& split);

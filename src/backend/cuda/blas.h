@@ -36,5 +36,7 @@ std::unique_ptr<Blas> open_blas();
 
 /// Whether this build has kernels for the current GPU.
 bool runs_kernels();
+/// Whether those have instructions of warpgroups (sm_90a).
+bool runs_warpgroups();
 
 }  // namespace quern::cuda

@@ -4,8 +4,8 @@
 //   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h; weights in rows, on GPUs that can, that of
 //                                            linear_tiles.h
 //   many tokens                              the library, over weights made half floats a part at a time
-// Of 8-bit floats with scales of rows the last two multiply activations that are made such too.
 //   float activations, mixed float types     plain sums; so are few tokens of formats of codes (formats/codes.h)
+// Of 8-bit floats with scales of rows linear_tiles.h and the library multiply activations that are made such too.
 #include "ops/linear.h"
 
 #include <algorithm>
@@ -157,13 +157,13 @@ bool takes_tiles(const Call& call, int32_t column, const Weight& part) {
          takes_tiles(all.product, all.y, all.x, all.w);
 }
 
-enum class Way : uint8_t { plain, skinny, library };
+enum class Way : uint8_t { plain, skinny, parts };
 
 Way way_of(const Call& call, int32_t column, const Weight& part) {
   const Dtype weights = dtype_of(part.format);
   if (call.x.dtype == Dtype::f32 || weights == Dtype::f32) return Way::plain;
   if (wants_library(call.queue, call.matrix, part, call.x.dims[0]) || takes_tiles(call, column, part)) {
-    return Way::library;
+    return Way::parts;
   }
   if (coded(part.format)) return Way::plain;
   return quantized(part.format) || weights == call.x.dtype ? Way::skinny : Way::plain;
@@ -184,7 +184,7 @@ int adjacent_parts(const Matrix& matrix, int first, int32_t& rows) {
 }
 
 /// Multiplies parts from `first` on by linear_tiles.h or the library; returns how many it took.
-int by_library(const Call& call, int first, int32_t column) {
+int by_parts(const Call& call, int first, int32_t column) {
   const Weight& part = call.matrix.parts[first];
   const bool ready = dtype_of(part.format) == call.x.dtype && !call.matrix.scale;
   const bool f8 = wants_f8(call.queue, call.matrix, part, call.x.dims[0]);
@@ -504,8 +504,8 @@ void linear(Queue queue, Tensor y, Tensor x, const Matrix& matrix, bool accumula
     if (done[i]) continue;
     switch (way_of(call, columns[i], part)) {
       case Way::skinny: by_skinny(call, i, columns, done); break;
-      case Way::library: {
-        const int count = by_library(call, i, columns[i]);
+      case Way::parts: {
+        const int count = by_parts(call, i, columns[i]);
         std::fill_n(done + i, count, true);
         break;
       }

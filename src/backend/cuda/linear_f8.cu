@@ -67,40 +67,23 @@ using Share = Packet<T, 8>[kept];
 /// Rows as they are.
 template <typename T>
 struct Rows {
-  static constexpr bool any_length = true;
+  static constexpr bool has_eighths = true;
   const T* x;
   int64_t stride;
 
-  template <int kept>
-  __device__ __forceinline__ void load(Share<T, kept>& to, int row, int first, int eighths) const {
-#pragma unroll
-    for (int i = 0; i < kept; ++i) {
-      const int number = first + i * blockDim.x;
-      to[i] = {};
-      if (number < eighths) to[i] = *reinterpret_cast<const Packet<T, 8>*>(x + row * stride + 8 * number);
-    }
+  __device__ __forceinline__ Packet<T, 8> eighth(int row, int number) const {
+    return *reinterpret_cast<const Packet<T, 8>*>(x + row * stride + 8 * number);
   }
 };
 
 /// What gated() makes of rows.
 template <typename T, Activation activation>
 struct GatedRows {
-  static constexpr bool any_length = true;
+  static constexpr bool has_eighths = true;
   const T* gate_up;
   int64_t stride;
   int hidden;
 
-  template <int kept>
-  __device__ __forceinline__ void load(Share<T, kept>& to, int row, int first, int eighths) const {
-#pragma unroll
-    for (int i = 0; i < kept; ++i) {
-      const int number = first + i * blockDim.x;
-      to[i] = {};
-      if (number < eighths) to[i] = eighth(row, number);
-    }
-  }
-
- private:
   __device__ __forceinline__ Packet<T, 8> eighth(int row, int number) const {
     const T* const gate = gate_up + row * stride + 8 * number;
     float gates[8];
@@ -114,10 +97,11 @@ struct GatedRows {
   }
 };
 
-/// What a norm makes of rows, which it also writes. A row is the work of one block.
+/// What a norm makes of rows, which it also writes. No eighth is known before all of them: a row is the work of one
+/// block.
 template <typename T>
 struct NormedRows {
-  static constexpr bool any_length = false;
+  static constexpr bool has_eighths = false;
   NormBefore norm;
 
   template <int kept>
@@ -158,6 +142,20 @@ struct NormedRows {
   }
 };
 
+template <typename T, int kept, typename Source>
+__device__ __forceinline__ void load_share(Share<T, kept>& to, const Source& source, int row, int first, int eighths) {
+  if constexpr (Source::has_eighths) {
+#pragma unroll
+    for (int i = 0; i < kept; ++i) {
+      const int number = first + i * blockDim.x;
+      to[i] = {};
+      if (number < eighths) to[i] = source.eighth(row, number);
+    }
+  } else {
+    source.template load<kept>(to, row, first, eighths);
+  }
+}
+
 template <typename T>
 __device__ __forceinline__ float largest_of(const Packet<T, 8>& packet) {
   float largest = 0.0F;
@@ -175,7 +173,7 @@ __global__ void __launch_bounds__(kept > usual_kept ? threads : most_threads)
   const int row = blockIdx.x / blocks;
   const int first = blockIdx.x % blocks * kept * blockDim.x + threadIdx.x;
   Share<T, kept> packets;
-  source.template load<kept>(packets, row, first, cols / 8);
+  load_share<T, kept>(packets, source, row, first, cols / 8);
   float largest = 0.0F;
 #pragma unroll
   for (int i = 0; i < kept; ++i) largest = fmaxf(largest, largest_of(packets[i]));
@@ -231,7 +229,7 @@ void run(const Queue& queue, std::byte* to, float* scales, const Source& source,
   const int each = (eighths + blocks - 1) / blocks;
   const int threads_of = each <= eighths_of_block || each > 2 * eighths_of_block ? threads : most_threads;
   auto kernel = quantize<T, usual_kept, Source>;
-  if constexpr (Source::any_length) {
+  if constexpr (Source::has_eighths) {
     if (each > usual_kept * threads_of) kernel = quantize<T, most_kept, Source>;
   }
   launch_blocks(

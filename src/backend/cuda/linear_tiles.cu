@@ -5,8 +5,6 @@
 #include <cmath>
 #include <iterator>
 
-#include "backend/cuda/attention_split.h"
-
 namespace quern::cuda {
 namespace {
 
@@ -212,7 +210,7 @@ bool run_some(const Call& call) {
 
 /// Whether the current GPU and driver can.
 bool kernels_run() {
-  static const bool run = prompt_kernels_run() && encoder() != nullptr;
+  static const bool run = runs_warpgroups() && encoder() != nullptr;
   return run;
 }
 

@@ -115,33 +115,38 @@ struct RingPlace {
   }
 };
 
-template <int Tokens>
-__device__ __forceinline__ void fetch_weights(const TilesPlace<Tokens>& at, const CUtensorMap& map) {
+/// Calls fetch(slice, tile, place in a ring of so many, parity of its last use) for the block's slices, those of the
+/// first tile only if `once`.
+template <int Tokens, typename Fetch>
+__device__ __forceinline__ void fetch_slices(const TilesPlace<Tokens>& at, int places, bool once, const Fetch& fetch) {
   RingPlace ring;
   for (int tile = at.first_tile; tile < at.job.tiles; tile += at.tile_step) {
     for (int slice = at.rank; slice < at.job.slices; slice += at.job.cluster) {
-      const unsigned full = at.full(ring.place);
-      wait_for(at.empty(ring.place), ring.parity ^ 1);
-      arrive_expecting(full, at.stage_bytes());
-      copy_box(at.stage_at(ring.place), map, slice * slice_bytes, tile * at.job.height, full);
-      ring.advance(at.job.stages);
+      fetch(slice, tile, ring.place, ring.parity ^ 1);
+      ring.advance(places);
     }
+    if (once) break;
   }
 }
 
 template <int Tokens>
+__device__ __forceinline__ void fetch_weights(const TilesPlace<Tokens>& at, const CUtensorMap& map) {
+  fetch_slices(at, at.job.stages, false, [&](int slice, int tile, int stage, unsigned parity) {
+    const unsigned full = at.full(stage);
+    wait_for(at.empty(stage), parity);
+    arrive_expecting(full, at.stage_bytes());
+    copy_box(at.stage_at(stage), map, slice * slice_bytes, tile * at.job.height, full);
+  });
+}
+
+template <int Tokens>
 __device__ __forceinline__ void fetch_x(const TilesPlace<Tokens>& at, const CUtensorMap& map) {
-  RingPlace ring;
-  for (int tile = at.first_tile; tile < at.job.tiles; tile += at.tile_step) {
-    for (int slice = at.rank; slice < at.job.slices; slice += at.job.cluster) {
-      const unsigned full = at.x_full(ring.place);
-      wait_for(at.x_empty(ring.place), ring.parity ^ 1);
-      arrive_expecting(full, at.x_bytes);
-      copy_box(at.x_at(ring.place), map, slice * slice_bytes, 0, full);
-      ring.advance(at.job.x_places);
-    }
-    if (at.job.x_stays) break;
-  }
+  fetch_slices(at, at.job.x_places, at.job.x_stays, [&](int slice, int /*tile*/, int place, unsigned parity) {
+    const unsigned full = at.x_full(place);
+    wait_for(at.x_empty(place), parity);
+    arrive_expecting(full, at.x_bytes);
+    copy_box(at.x_at(place), map, slice * slice_bytes, 0, full);
+  });
 }
 
 /// The places of a slice of the weight and of x.
