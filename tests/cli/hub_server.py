@@ -265,6 +265,10 @@ class Hub:
         """How many requests for a file's content came."""
         return sum(1 for _, method, path, _ in self.requests if method == "GET" and "/api/" not in path)
 
+    def stored_ranges(self):
+        """The ranges that were asked of the storage, in the order they came."""
+        return [headers["Range"] for server, _, _, headers in self.requests if server is self.storage]
+
     def stop(self):
         for server in (self.front, self.storage):
             server.shutdown()
