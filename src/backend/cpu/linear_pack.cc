@@ -1,6 +1,8 @@
 // From rows of a format to panels (linear_panels.h).
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "backend/cpu/linear_codes.h"
 #include "ops/linear.h"
@@ -30,7 +32,8 @@ QUERN_INLINE Words split(Words words) {
   return halves[0] | halves[1] << 16;
 }
 
-/// Widths of the fields in the planes of a half record, and how many planes have each.
+/// Widths of the fields in the planes of a half record, and how many planes have each. A group of rows has all words
+/// of the first width, record after record, then those of the rest.
 struct Planes {
   int width;
   int count;
@@ -52,192 +55,197 @@ constexpr Planes planes<Q6_K> = {4, 4, 2, 2};
 template <>
 constexpr Planes planes<Q8_0> = {8, 8};
 
-template <int Width>
-void split_planes(std::byte* plane, int count) {
-  if constexpr (Width > 0) {
-    for (const std::byte* const end = plane + count * lanes_bytes; plane < end; plane += lanes_bytes) {
-      const Words words = split<Width>(panels::load_as<Words>(plane));
-      std::memcpy(plane, &words, sizeof words);
+/// What is added to the words of the planes, bit by bit.
+template <typename Format>
+constexpr uint32_t low_flip() {
+  if constexpr (std::is_same_v<Format, Q8_0>) return 0x80808080U;
+  constexpr int bits = planes<Format>.width;
+  return (panels::stored_flip<Format>() & ((1U << bits) - 1)) * (bits == 4 ? 0x11111111U : 0x55555555U);
+}
+template <typename Format>
+constexpr uint32_t last_flip() {
+  return panels::stored_flip<Format>() >> planes<Format>.width != 0 ? 0xFFFFFFFFU : 0U;
+}
+
+/// A place in each of the rows of half a panel.
+struct Rows {
+  const std::byte* first;
+  const int64_t* bytes_to;  // from the first to the row of every lane
+
+  const std::byte* operator[](int lane) const { return first + bytes_to[lane]; }
+  Rows operator+(int64_t bytes) const { return {first + bytes, bytes_to}; }
+};
+
+/// Of every four words of `a` and `b` those with these numbers; b's are 4 to 7.
+template <int... Numbers>
+QUERN_INLINE Words pick(Words a, Words b) {
+  return [&]<int... Word>(std::integer_sequence<int, Word...>) __attribute__((always_inline)) {
+    constexpr int numbers[] = {Numbers...};
+    return __builtin_shufflevector(a, b,
+                                   (Word / 4 * 4 + numbers[Word % 4] % 4 + (numbers[Word % 4] < 4 ? 0 : lanes))...);
+  }(std::make_integer_sequence<int, lanes>());
+}
+
+/// Calls use(i, word i of every row) for `Count` words.
+template <int Count, typename Use>
+QUERN_INLINE void each_word(Rows rows, Use&& use) {
+  int i = 0;
+  for (; i + 4 <= Count; i += 4) {
+    Words mixed[4];  // rows r, 4 + r, ..., four words of each
+    for (int lane = 0; lane < lanes; ++lane) {
+      std::memcpy(reinterpret_cast<std::byte*>(&mixed[lane % 4]) + lane / 4 * 16, rows[lane] + 4 * i, 16);
     }
+    const Words low[2] = {pick<0, 4, 1, 5>(mixed[0], mixed[1]), pick<0, 4, 1, 5>(mixed[2], mixed[3])};
+    const Words high[2] = {pick<2, 6, 3, 7>(mixed[0], mixed[1]), pick<2, 6, 3, 7>(mixed[2], mixed[3])};
+    use(i, pick<0, 1, 4, 5>(low[0], low[1]));
+    use(i + 1, pick<2, 3, 6, 7>(low[0], low[1]));
+    use(i + 2, pick<0, 1, 4, 5>(high[0], high[1]));
+    use(i + 3, pick<2, 3, 6, 7>(high[0], high[1]));
+  }
+  for (; i < Count; ++i) {
+    Words words;
+    for (int lane = 0; lane < lanes; ++lane) words[lane] = load_u32(rows[lane] + 4 * i);
+    use(i, words);
   }
 }
 
-/// The planes of a half record, which hold words as rows have them, become what kernels read.
+void store(std::byte* to, Words words) { std::memcpy(to, &words, sizeof words); }
+
+using Halves [[gnu::vector_size(2 * lanes)]] = uint16_t;
+using Bytes [[gnu::vector_size(lanes)]] = uint8_t;
+
+/// Part `i` of each word, as wide as the elements of `Narrow`.
+template <typename Narrow>
+QUERN_INLINE void store_part(std::byte* to, Words words, int i) {
+  constexpr int bits = 8 * sizeof(Narrow) / lanes;
+  const Narrow narrow = __builtin_convertvector(words >> (bits * i), Narrow);
+  std::memcpy(to, &narrow, sizeof narrow);
+}
+
+/// Records of the same half follow each other at this distance.
 template <typename Format>
-void split_record(std::byte* record) {
-  constexpr Planes of = planes<Format>;
-  split_planes<of.width>(record, of.count);
-  split_planes<of.rest_width>(record + of.count * lanes_bytes, of.rest_count);
-}
+constexpr int record_step = 2 * Panel<Format>::record_bytes;
 
-/// One row's places in a record: word `index` of the planes (split later, for all rows at once), then 16- and 8-bit
-/// scales behind them.
-struct Lane {
-  std::byte* record;
-  int lane;
-
-  void word(int index, uint32_t value) const { std::memcpy(record + index * lanes_bytes + 4 * lane, &value, 4); }
-  void half(int offset, uint32_t value) const {
-    const auto narrow = static_cast<uint16_t>(value);
-    std::memcpy(record + offset + 2 * lane, &narrow, 2);
-  }
-  void byte(int offset, std::byte value) const { record[offset + lane] = value; }
-};
-
-/// A format's group as stored in Layout::rows, and which of its records of 32 columns is meant.
-struct Stored {
-  const std::byte* data;
-  const std::byte* scales;
-  int record;
-};
-
-void low_bits(Lane to, const std::byte* data) {
-  for (int i = 0; i < 4; ++i) to.word(i, load_u32(data + 4 * i));
-}
-
-void pack(Q4_0, Lane to, Lane /*header*/, Stored from) {
-  low_bits(to, from.data);
-  to.half(4 * lanes_bytes, load_u16(from.scales));
-}
-
-void pack(Q4_1, Lane to, Lane /*header*/, Stored from) {
-  low_bits(to, from.data);
-  to.half(4 * lanes_bytes, load_u16(from.scales));
-  to.half(4 * lanes_bytes + 2 * lanes, load_u16(from.scales + 2));
-}
-
-void pack(Q5_0, Lane to, Lane /*header*/, Stored from) {
-  low_bits(to, from.data);
-  to.word(4, load_u32(from.data + 16));
-  to.half(5 * lanes_bytes, load_u16(from.scales));
-}
-
-void pack(Q8_0, Lane to, Lane /*header*/, Stored from) {
-  for (int i = 0; i < 8; ++i) to.word(i, load_u32(from.data + 4 * i) ^ 0x80808080U);
-  to.half(8 * lanes_bytes, load_u16(from.scales));
-}
-
-void pack(Q4_K, Lane to, Lane header, Stored from) {
-  low_bits(to, from.data + 16 * from.record);
-  to.byte(4 * lanes_bytes, from.scales[4 + from.record]);
-  to.byte(4 * lanes_bytes + lanes, from.scales[12 + from.record]);
-  header.half(0, load_u16(from.scales));
-  header.half(2 * lanes, load_u16(from.scales + 2));
-}
-
-void pack(Q6_K, Lane to, Lane header, Stored from) {
-  low_bits(to, from.data + 16 * from.record);
-  for (int i = 0; i < 2; ++i) {
-    to.word(4 + i, load_u32(from.data + 128 + 8 * from.record + 4 * i));
-    to.byte(6 * lanes_bytes + i * lanes, from.scales[2 * from.record + i]);
-  }
-  header.half(0, load_u16(from.scales + 16));
-}
-
-/// The codes of one record.
 template <typename Format>
-void pack_codes(Lane to, Stored from) {
-  constexpr int bits = Format::low_bits;
-  constexpr uint32_t flip = panels::stored_flip<Format>();
-  constexpr uint32_t low_flip = (flip & ((1U << bits) - 1)) * (bits == 4 ? 0x11111111U : 0x55555555U);
-  constexpr uint32_t last_flip = flip >> bits != 0 ? 0xFFFFFFFFU : 0U;
-  for (int i = 0; i < bits; ++i) {
-    to.word(i, load_u32(from.data + 4 * (bits * from.record + i)) ^ low_flip);
-  }
-  if constexpr (Format::has_last_bit) {
-    to.word(bits, load_u32(from.data + Format::low_bytes + 4 * from.record) ^ last_flip);
-  }
+constexpr int group_records = Format::group / record_columns;
+
+/// `Count` planes of every record of a group, fields of `Width` bits; `flip` is added to the words bit by bit.
+template <typename Format, int Width, int Count>
+void pack_planes(std::byte* record, Rows data, uint32_t flip) {
+  each_word<Count * group_records<Format>>(data, [&](int i, Words words) __attribute__((always_inline)) {
+    store(record + i / Count * record_step<Format> + i % Count * lanes_bytes, split<Width>(words ^ flip));
+  });
 }
 
-/// Where the scales of a format of codes are.
+/// One 16-bit value of every row.
+void pack_half(std::byte* to, Rows scales) {
+  for (int lane = 0; lane < lanes; ++lane) std::memcpy(to + 2 * lane, scales[lane], 2);
+}
+
+/// `Parts` bytes of every row and record of a group.
+template <typename Format, int Parts>
+void pack_bytes(std::byte* record, Rows scales) {
+  each_word<Parts * group_records<Format> / 4>(scales, [&](int i, Words words) __attribute__((always_inline)) {
+    for (int k = 0; k < 4; ++k) {
+      const int byte = 4 * i + k;
+      store_part<Bytes>(record + byte / Parts * record_step<Format> + byte % Parts * lanes, words, k);
+    }
+  });
+}
+
+/// Scales of 16 bits, and minima where there are any, the same for all records of a group. `scale` is their place in the
+/// first record.
 template <typename Format>
-constexpr int behind_planes = Panel<Format>::planes_bytes;
-
-void pack_scales(Q2_0, Lane to, Lane /*header*/, Stored from) { to.half(behind_planes<Q2_0>, load_u16(from.scales)); }
-
-void pack_scales(IQ4_NL, Lane to, Lane /*header*/, Stored from) {
-  to.half(behind_planes<IQ4_NL>, load_u16(from.scales));
+void pack_scales(Format, std::byte* /*header*/, std::byte* scale, Rows scales) {
+  for (int record = 0; record < group_records<Format>; ++record, scale += record_step<Format>) {
+    for (int i = 0; i < Format::scale_bytes / 2; ++i) pack_half(scale + i * 2 * lanes, scales + 2 * i);
+  }
 }
 
-void pack_scales(MXFP4, Lane to, Lane /*header*/, Stored from) { to.byte(behind_planes<MXFP4>, from.scales[0]); }
+void pack_scales(MXFP4, std::byte* /*header*/, std::byte* scale, Rows scales) {
+  for (int lane = 0; lane < lanes; ++lane) scale[lane] = *scales[lane];
+}
 
-void pack_scales(NVFP4, Lane to, Lane /*header*/, Stored from) {
-  for (int i = 0; i < 2; ++i) {
+void pack_scales(NVFP4, std::byte* /*header*/, std::byte* scale, Rows scales) {
+  each_word<1>(scales, [&](int /*i*/, Words words) {
     // Kernels read seven bits as a float; what stands in the eighth says nothing.
-    to.byte(behind_planes<NVFP4> + i * lanes, from.scales[2 * from.record + i] & std::byte{0x7F});
+    for (int k = 0; k < 4; ++k) {
+      store_part<Bytes>(scale + k / 2 * record_step<NVFP4> + k % 2 * lanes, words & 0x7F7F7F7FU, k);
+    }
+  });
+}
+
+/// Units of scales and minima, then a byte of each for every record.
+template <typename Format>
+void pack_six_bits(std::byte* header, std::byte* scale, Rows scales) {
+  for (int i = 0; i < 2; ++i) {
+    pack_half(header + i * 2 * lanes, scales + 2 * i);
+    pack_bytes<Format, 1>(scale + i * lanes, scales + 4 + 8 * i);
   }
 }
 
-void pack_scales(Q5_1, Lane to, Lane /*header*/, Stored from) {
-  to.half(behind_planes<Q5_1>, load_u16(from.scales));
-  to.half(behind_planes<Q5_1> + 2 * lanes, load_u16(from.scales + 2));
+void pack_scales(Q4_K, std::byte* header, std::byte* scale, Rows scales) {
+  pack_six_bits<Q4_K>(header, scale, scales);
 }
 
-void pack_scales(Q5_K, Lane to, Lane header, Stored from) {
-  to.byte(behind_planes<Q5_K>, from.scales[4 + from.record]);
-  to.byte(behind_planes<Q5_K> + lanes, from.scales[12 + from.record]);
-  header.half(0, load_u16(from.scales));
-  header.half(2 * lanes, load_u16(from.scales + 2));
+void pack_scales(Q5_K, std::byte* header, std::byte* scale, Rows scales) {
+  pack_six_bits<Q5_K>(header, scale, scales);
 }
 
-void pack_scales(Q2_K, Lane to, Lane header, Stored from) {
-  for (int i = 0; i < 2; ++i) to.byte(behind_planes<Q2_K> + i * lanes, from.scales[2 * from.record + i]);
-  header.half(0, load_u16(from.scales + 16));
-  header.half(2 * lanes, load_u16(from.scales + 18));
-}
-
-/// Of formats like q3_k.
+/// A byte for every part of a record, then their units.
 template <typename Format>
-void pack_scales(Format, Lane to, Lane header, Stored from) {
+  requires(Panel<Format>::records_per_header == 8)
+void pack_scales(Format, std::byte* header, std::byte* scale, Rows scales) {
   constexpr int parts = Panel<Format>::parts;
-  for (int i = 0; i < parts; ++i) to.byte(behind_planes<Format> + i * lanes, from.scales[parts * from.record + i]);
-  header.half(0, load_u16(from.scales + Format::blocks));
+  pack_bytes<Format, parts>(scale, scales);
+  for (int i = 0; i < Panel<Format>::header_bytes / (2 * lanes); ++i) {
+    pack_half(header + i * 2 * lanes, scales + 8 * parts + 2 * i);
+  }
 }
 
-template <panels::OfCodes Format>
-void pack(Format format, Lane to, Lane header, Stored from) {
-  pack_codes<Format>(to, from);
-  pack_scales(format, to, header, from);
-}
-
-/// Columns that are packed together: what has a header of its own, or a record.
+/// What is packed together: the columns that have a header of their own, or a record.
 template <typename Format>
 constexpr int piece_columns = std::max<int>(Format::group, record_columns);
 
-/// Integer formats: the records of one row's group.
+/// Integer formats: one group.
 template <typename Format>
   requires Panel<Format>::integers
-void pack_piece(std::byte* piece, int half, int lane, const std::byte* data, const std::byte* scales,
-                int32_t /*count*/) {
-  using P = Panel<Format>;
-  constexpr int records_in_group = Format::group / record_columns;
-  static_assert(P::records_per_header == 1 || P::records_per_header == records_in_group);
-  std::byte* const header = piece + half * P::header_bytes;
-  std::byte* record = piece + 2 * P::header_bytes + half * P::record_bytes;
-  for (int i = 0; i < records_in_group; ++i, record += 2 * P::record_bytes) {
-    pack(Format{}, Lane{record, lane}, Lane{header, lane}, Stored{data, scales, i});
+void pack_piece(std::byte* header, std::byte* record, Rows data, Rows scales, int32_t /*count*/) {
+  constexpr Planes of = planes<Format>;
+  pack_planes<Format, of.width, of.count>(record, data, low_flip<Format>());
+  std::byte* const rest = record + of.count * lanes_bytes;
+  if constexpr (of.rest_count > 0) {
+    const Rows from = data + 4 * of.count * group_records<Format>;
+    pack_planes<Format, of.rest_width, of.rest_count>(rest, from, last_flip<Format>());
   }
+  pack_scales(Format{}, header, rest + of.rest_count * lanes_bytes, scales);
 }
 
-/// Float formats: element `lane` of `count` columns.
+/// Float formats: `count` columns.
 template <typename Format>
   requires(!Panel<Format>::integers)
-void pack_piece(std::byte* piece, int half, int lane, const std::byte* data, const std::byte* scales, int32_t count) {
-  using P = Panel<Format>;
+void pack_piece(std::byte* header, std::byte* record, Rows data, Rows scales, int32_t count) {
   constexpr int bytes = Format::data_bytes / Format::group;
-  if constexpr (P::header_bytes > 0) {
-    std::memcpy(piece + half * P::header_bytes + lane * Format::scale_bytes, scales, Format::scale_bytes);
+  using Column = std::conditional_t<bytes == 4, Words, std::conditional_t<bytes == 2, Halves, Bytes>>;
+  if constexpr (Panel<Format>::header_bytes > 0) {
+    each_word<1>(scales, [&](int /*i*/, Words words) { store(header, words); });
   }
-  std::byte* record = piece + 2 * P::header_bytes + half * P::record_bytes;
-  for (int32_t first = 0; first < count; first += record_columns, record += 2 * P::record_bytes) {
-    for (int k = 0; k < std::min<int32_t>(record_columns, count - first); ++k) {
-      std::memcpy(record + (k * lanes + lane) * bytes, data + int64_t{first + k} * bytes, bytes);
+  for (; count >= record_columns; count -= record_columns, record += record_step<Format>) {
+    each_word<record_columns * bytes / 4>(data, [&](int i, Words words) __attribute__((always_inline)) {
+      constexpr int in_word = 4 / bytes;
+      for (int k = 0; k < in_word; ++k) store_part<Column>(record + (i * in_word + k) * lanes * bytes, words, k);
+    });
+    data = data + record_columns * bytes;
+  }
+  for (int k = 0; k < count; ++k) {
+    for (int lane = 0; lane < lanes; ++lane) {
+      std::memcpy(record + (k * lanes + lane) * bytes, data[lane] + k * bytes, bytes);
     }
   }
 }
 
-/// One panel of `height` rows. All rows of some columns come before the next columns, so that what is written stays
-/// near.
+/// One panel. All rows of some columns come before the next columns, so that what is written stays near. The places of
+/// rows that are not there get the last one: nobody looks at their sums.
 template <typename Format>
 void pack_panel(std::byte* panel, const Weight& rows, int32_t first, int height) {
   using P = Panel<Format>;
@@ -245,16 +253,23 @@ void pack_panel(std::byte* panel, const Weight& rows, int32_t first, int height)
   constexpr int64_t piece_bytes = 2 * (P::header_bytes + columns / record_columns * P::record_bytes);
   constexpr int groups_in_piece = columns / Format::group;
   const int64_t groups = rows.cols / Format::group;
-  for (int32_t begin = 0, piece = 0; begin < rows.cols; begin += columns, ++piece) {
-    for (int i = 0; i < height; ++i) {
-      const int64_t at = (first + i) * groups + int64_t{piece} * groups_in_piece;
-      pack_piece<Format>(panel + piece * piece_bytes, i / lanes, i % lanes, rows.data + at * Format::data_bytes,
-                         rows.scales + at * Format::scale_bytes, std::min(columns, rows.cols - begin));
+  int64_t data_to[panel_height];
+  int64_t scales_to[panel_height];
+  for (int i = 0; i < panel_height; ++i) {
+    const int64_t before = std::min(i, height - 1) * groups;
+    data_to[i] = before * Format::data_bytes;
+    scales_to[i] = before * Format::scale_bytes;
+  }
+  const std::byte* data = rows.data + first * groups * Format::data_bytes;
+  const std::byte* scales = rows.scales + first * groups * Format::scale_bytes;
+  for (int32_t begin = 0; begin < rows.cols; begin += columns, panel += piece_bytes) {
+    for (int half = 0; half < 2; ++half) {
+      std::byte* const record = panel + 2 * P::header_bytes + half * P::record_bytes;
+      pack_piece<Format>(panel + half * P::header_bytes, record, Rows{data, data_to + half * lanes},
+                         Rows{scales, scales_to + half * lanes}, std::min(columns, rows.cols - begin));
     }
-    if constexpr (P::integers) {
-      std::byte* record = panel + piece * piece_bytes + 2 * P::header_bytes;
-      for (int i = 0; i < 2 * columns / record_columns; ++i) split_record<Format>(record + i * P::record_bytes);
-    }
+    data += groups_in_piece * Format::data_bytes;
+    scales += groups_in_piece * Format::scale_bytes;
   }
 }
 
@@ -264,8 +279,7 @@ void pack_rows(std::byte* packed, const Weight& rows, int32_t first_row) {
   std::byte* panel = packed + first_row / panel_height * panel_bytes;
   for (int32_t first = 0; first < rows.rows; first += panel_height, panel += panel_bytes) {
     const int height = std::min(panel_height, rows.rows - first);
-    const bool whole = height == panel_height && rows.cols % piece_columns<Format> == 0;
-    if (!whole) std::memset(panel, 0, static_cast<size_t>(panel_bytes));
+    if (rows.cols % piece_columns<Format> != 0) std::memset(panel, 0, static_cast<size_t>(panel_bytes));
     pack_panel<Format>(panel, rows, first, height);
   }
 }

@@ -16,6 +16,7 @@ inline uint64_t load_u64(const std::byte* p) {
   std::memcpy(&value, p, sizeof value);
   return value;
 }
+inline void put_u64(std::byte* p, uint64_t value) { std::memcpy(p, &value, sizeof value); }
 inline void put_u32(std::byte* p, uint64_t value) {
   const auto word = static_cast<uint32_t>(value);
   std::memcpy(p, &word, sizeof word);

@@ -164,24 +164,37 @@ void convert_tq2_0(const std::byte* stored, std::byte* data, std::byte* scales) 
   for (int group = 0; group < 4; ++group) std::memcpy(scales + 2 * group, stored + 64, 2);
 }
 
-/// `count` bytes of `digits` digits to the base 3, as fractions of 256: digit n of byte m becomes number count * n + m.
-void split_digits(const std::byte* stored, int count, int digits, std::byte* to) {
-  uint32_t power = 1;
-  for (int n = 0; n < digits; ++n, power *= 3) {
-    for (int m = 0; m < count; ++m) {
-      const uint32_t fraction = static_cast<uint32_t>(stored[m]) * power & 255U;
-      to[count * n + m] = static_cast<std::byte>(fraction * 3 >> 8);
-    }
+/// `Count` times eight bytes of digits to the base 3, as fractions of 256: digit n of all becomes codes at
+/// to + n * stride.
+template <int Count>
+void split_digits(const std::byte* stored, int digits, int stride, std::byte* to) {
+  using Words [[gnu::vector_size(8 * Count)]] = uint64_t;
+  constexpr uint64_t bytes = 0x00FF00FF00FF00FFU;
+  Words even;
+  std::memcpy(&even, stored, sizeof even);
+  Words odd = even >> 8 & bytes;
+  even &= bytes;
+  for (int n = 0; n < digits; ++n, to += stride) {
+    even += even << 1;
+    odd += odd << 1;
+    Words codes = (even >> 8 & 0x0003000300030003U) | (odd >> 6 & 0x000C000C000C000CU);
+    codes = (codes | codes >> 12) & 0x000000FF000000FFU;
+    codes |= codes >> 24;
+    for (int i = 0; i < Count; ++i) put_u16(to + 2 * i, codes[i]);
+    even &= bytes;
+    odd &= bytes;
   }
 }
 
-/// 48 bytes of five values, 4 bytes of four, float16 scale.
+/// 48 bytes of five values, 4 bytes of four, float16 scale: digit n of 32, then of 16, then of 4 bytes stand together.
 void convert_tq1_0(const std::byte* stored, std::byte* data, std::byte* scales) {
-  std::byte values[256];
-  split_digits(stored, 32, 5, values);
-  split_digits(stored + 32, 16, 5, values + 160);
-  split_digits(stored + 48, 4, 4, values + 240);
-  for (int i = 0; i < 32; ++i) put_u16(data + 2 * i, pack_pairs(load_u64(values + 8 * i)));
+  split_digits<4>(stored, 5, 8, data);
+  split_digits<2>(stored + 32, 5, 4, data + 40);
+  std::byte last[8] = {};
+  std::memcpy(last, stored + 48, 4);
+  std::byte codes[5];  // a byte each, and one that nobody reads
+  split_digits<1>(last, 4, 1, codes);
+  std::memcpy(data + 60, codes, 4);
   for (int group = 0; group < 4; ++group) std::memcpy(scales + 2 * group, stored + 52, 2);
 }
 
