@@ -22,9 +22,16 @@ constexpr Patterns digits_gpt2 = {numbers, gpt2_pattern};
 constexpr Patterns falcon = {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2_pattern, three_digits};
 constexpr Patterns standard = {R"([\p{P}\$\+<=>\^~\|]+)", gpt2_pattern, R"(\p{N}+)", three_digits};
 constexpr Patterns bloom = {R"( ?[^(\s|.,!?…。，、।۔،)]+)"};
-// Letters with case; the Georgian letters got theirs after this vocabulary was made.
+// Letters with case, but for those that the list in the model's file lacks: small Armenian and newer ones, those of
+// phonetics and formulas.
 constexpr Patterns deepseek_llm = {
-    R"([\r\n])", R"(\s?(?:(?![ა-ჿ])[\p{Lu}\p{Ll}\p{Lt}])+)", R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", ideographs,
+    R"([\r\n])",
+    R"(\s?(?:(?![\x{560}-\x{588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C8F}\x{2D00}-\x{2D2F}\x{A790}-\x{A7FF}\x{AB30}-\x{AB6F})"
+    R"(\x{10570}-\x{105BF}\x{10D50}-\x{10D8F}\x{16E40}-\x{16EFF}\x{1D400}-\x{1D7FF}\x{1DF00}-\x{1DFFF}]))"
+    R"([\p{Lu}\p{Ll}\p{Lt}])+)",
+    R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)",
+    R"(\s+$)",
+    ideographs,
     R"(\p{N}+)"};
 constexpr Patterns deepseek_coder = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", ideographs, numbers};
 constexpr Patterns deepseek_v3 = {

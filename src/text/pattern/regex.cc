@@ -5,6 +5,7 @@
 #include <chrono>
 #include <ctime>
 #include <fmt/format.h>
+#include <iterator>
 #include <pcre2.h>
 
 #include "text/pattern/unicode.h"
@@ -22,14 +23,35 @@ constexpr size_t jit_stack_bytes = 4 << 20;
 // Start positions tried per call, so that the clock is looked at in between: the match limit is one of each start.
 constexpr size_t window = 16;
 
-// Oniguruma's \s and \w as items of a character class; PCRE2's own differ (U+180E; marks and connectors).
+// Oniguruma's \s and \w as items of a character class; PCRE2's own differ (U+180E; marks, connectors, fractions).
 constexpr std::string_view space_items =
     R"(\t-\r\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view not_space_items =
     R"(\x00-\x08\x0E-\x1F\x21-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027})"
     R"(\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
-constexpr std::string_view word_items = R"(\p{L}\p{M}\p{N}\p{Pc})";
+constexpr std::string_view word_items_in_class = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// Outside classes, \w also takes the numbers of Latin-1 that are no digits.
+constexpr std::string_view word_items = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 constexpr std::string_view hex_items = "0-9A-Fa-f";
+
+/// What [:name:] stands for, where PCRE2 takes other characters.
+struct PosixClass {
+  std::string_view name;
+  std::string_view items;
+};
+constexpr PosixClass posix_classes[] = {
+    {"alpha", R"(\p{Alphabetic})"},
+    {"alnum", R"(\p{Alphabetic}\p{Nd})"},
+    {"lower", R"(\p{Lowercase})"},
+    {"upper", R"(\p{Uppercase})"},
+    {"punct", R"(\p{P}\p{S})"},
+    {"blank", R"(\t\p{Zs})"},
+    {"graph", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co})"},
+    {"print", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co}\p{Zs})"},
+    {"space", space_items},
+    {"^space", not_space_items},
+    {"word", word_items_in_class},
+};
 
 /// Rewrites one pattern; a small reader of the syntax, since only escapes, classes and flags differ.
 class Rewriter {
@@ -78,10 +100,12 @@ class Rewriter {
     } else if (c == 'S') {
       put_items(in_class_ ? not_space_items : space_items, true);
     } else if (c == 'w' || c == 'W') {
-      put_items(word_items, c == 'W');
+      put_items(in_class_ ? word_items_in_class : word_items, c == 'W');
     } else if ((c == 'p' || c == 'P') && names_script()) {
       out_ += fmt::format("\\{}{{sc:", c);  // without "sc:" PCRE2 adds characters that several scripts use
       ++at_;
+    } else if (c == 'v') {
+      out_ += "\\x0B";  // PCRE2's takes every end of a line
     } else if (c == 'h' || c == 'H') {
       put_items(hex_items, c == 'H');
     } else {
@@ -113,14 +137,25 @@ class Rewriter {
     if (follows("&&")) return unsupported("an intersection of classes (&&)");
     if (follows("[:")) {
       const size_t close = pattern_.find(":]", at_);
-      if (close != std::string_view::npos) {
-        copy(close + 2 - at_);
-        return {};
-      }
+      if (close != std::string_view::npos) return posix_class(pattern_.substr(at_ + 2, close - at_ - 2));
     }
     if (c == '[') return unsupported("a class inside a class");
     if (c == ']') in_class_ = false;
     copy(1);
+    return {};
+  }
+
+  Status posix_class(std::string_view name) {
+    const auto* const found = std::ranges::find(posix_classes, name, &PosixClass::name);
+    if (found != std::end(posix_classes)) {
+      out_ += found->items;
+      at_ += name.size() + 4;
+      return {};
+    }
+    const bool negated = name.starts_with('^');
+    if (negated && std::ranges::find(posix_classes, name.substr(1), &PosixClass::name) != std::end(posix_classes))
+      return unsupported(fmt::format("[:{}:]", name));
+    copy(name.size() + 4);
     return {};
   }
 

@@ -195,17 +195,23 @@ void scan(std::string_view text, std::vector<Span>& pieces) {
   }
 }
 
+/// Where each character of the run of what `belongs` at `at` starts; `at` becomes the end of the run.
+template <bool (*belongs)(char32_t)>
+void take_run(std::string_view text, uint32_t& at, std::vector<uint32_t>& starts) {
+  starts.clear();
+  while (at < text.size() && belongs(decode_utf8(text.data() + at).code)) {
+    starts.push_back(at);
+    at += decode_utf8(text.data() + at).length;
+  }
+}
+
 /// Every run of what `belongs`, in groups of three from its end. With `at_word_end`, not before a further part of a
 /// word.
 template <bool (*belongs)(char32_t), bool at_word_end>
 void scan_groups(std::string_view text, std::vector<Span>& pieces) {
   std::vector<uint32_t> starts;
   for (uint32_t at = 0; at < text.size();) {
-    starts.clear();
-    while (at < text.size() && belongs(decode_utf8(text.data() + at).code)) {
-      starts.push_back(at);
-      at += decode_utf8(text.data() + at).length;
-    }
+    take_run<belongs>(text, at, starts);
     const bool in_word = at_word_end && at < text.size() && is_regex_word(decode_utf8(text.data() + at).code);
     if (!in_word) {
       for (size_t i = 0; i < starts.size();) {
@@ -214,6 +220,16 @@ void scan_groups(std::string_view text, std::vector<Span>& pieces) {
         i = next;
       }
     }
+    if (at < text.size()) at += decode_utf8(text.data() + at).length;
+  }
+}
+
+/// Every place from which a run of digits goes on in whole groups of three: matches of no width.
+void scan_group_starts(std::string_view text, std::vector<Span>& pieces) {
+  std::vector<uint32_t> starts;
+  for (uint32_t at = 0; at < text.size();) {
+    take_run<is_digit>(text, at, starts);
+    for (size_t i = starts.size() % 3; i < starts.size(); i += 3) pieces.push_back({starts[i], starts[i]});
     if (at < text.size()) at += decode_utf8(text.data() + at).length;
   }
 }
@@ -229,7 +245,7 @@ Scanner scanner_for(std::string_view pattern) {
   if (pattern == tekken_pattern) return scan<o200k_piece<1, false>>;
   if (pattern == grouped_digits_pattern) return scan_groups<is_digit, true>;
   if (pattern == grouped_numbers_pattern) return scan_groups<is_number, false>;
-  if (pattern == digit_groups_pattern) return scan_groups<is_digit, false>;
+  if (pattern == digit_groups_pattern) return scan_group_starts;
   return nullptr;
 }
 

@@ -33,7 +33,8 @@ inline constexpr std::string_view grouped_digits_pattern = R"(\d{1,3}(?=(?:\d{3}
 inline constexpr std::string_view grouped_numbers_pattern = R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))";
 inline constexpr std::string_view digit_groups_pattern = R"((?=(\d{3})+(?!\d)))";
 
-/// Appends the pieces of `text` (valid UTF-8): they cover it, but for grouped numbers, which are the numbers alone.
+/// Appends the pieces of `text` (valid UTF-8): they cover it, but for grouped numbers, which are the numbers alone, and
+/// for groups of digits, which are the empty pieces where a group starts.
 using Scanner = void (*)(std::string_view text, std::vector<Span>& pieces);
 
 /// The scanner that does what `pattern` does, or nullptr.

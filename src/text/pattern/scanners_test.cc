@@ -34,7 +34,8 @@ std::string random_text(std::mt19937& random) {
 TEST(Scanners, CutLikeTheRegularExpression) {
   std::mt19937 random(3);
   for (const std::string_view pattern :
-       {gpt2_pattern, llama3_pattern, qwen2_pattern, qwen35_pattern, o200k_pattern, tekken_pattern}) {
+       {gpt2_pattern, llama3_pattern, qwen2_pattern, qwen35_pattern, o200k_pattern, tekken_pattern,
+        grouped_digits_pattern, grouped_numbers_pattern, digit_groups_pattern}) {
     const Scanner scan = scanner_for(pattern);
     const auto regex = Regex::compile(pattern);
     ASSERT_TRUE(scan != nullptr && regex.ok());
@@ -90,14 +91,20 @@ TEST(Regex, ReadsOnigurumasSyntax) {
   EXPECT_EQ(matches(R"([^\s]+)", "a\u180E b"), (Parts{"a\u180E", "b"}));
   EXPECT_EQ(matches(R"([\S-]+)", "a b"), (Parts{"a", "b"}));
   EXPECT_EQ(matches(R"(\w+)", "e\u0301_x-y"), (Parts{"e\u0301_x", "y"}));
+  EXPECT_EQ(matches(R"(\w+)", "10\u2076 m\u00B2 \u24B6\u200D"), (Parts{"10", "m\u00B2", "\u24B6"}));
+  EXPECT_EQ(matches(R"([\w]+)", "m\u00B2 \u24B6"), (Parts{"m", "\u24B6"}));
+  EXPECT_EQ(matches(R"(\b\d+\b)", "1\u00B2 2\u2082 3\u24B6 4"), (Parts{"2", "4"}));
   EXPECT_EQ(matches(R"(\h+)", "xfF0g"), (Parts{"fF0"}));
+  EXPECT_EQ(matches(R"(\v|[\v])", "\n\v\u2028\v"), (Parts{"\v", "\v"}));
+  EXPECT_EQ(matches(R"([[:alpha:]]+)", "a\u24B6_\u00B2"), (Parts{"a\u24B6"}));
+  EXPECT_EQ(matches(R"([^[:alnum:][:punct:]]+)", "a1$\u0664\u00B2 -"), (Parts{"\u00B2 "}));
   EXPECT_EQ(matches(R"((?m:.)+)", "a\nb"), (Parts{"a\nb"}));
   EXPECT_EQ(matches(R"(^.)", "a\nb"), (Parts{"a", "b"}));
   EXPECT_EQ(matches(R"(\u0061)", "bab"), (Parts{"a"}));
   EXPECT_EQ(matches(R"(x*)", "axb"), (Parts{"", "x", ""}));
   EXPECT_EQ(matches(R"(\x{61}+)", "baa"), (Parts{"aa"}));
-  for (const char* pattern :
-       {"[a&&b]", "[a[b]]", R"(a\)", R"(\G)", "a{1,2}+", "(*UTF)a", R"([\W])", "(", "[", R"(\p{Nope})"}) {
+  for (const char* pattern : {"[a&&b]", "[a[b]]", R"(a\)", R"(\G)", "a{1,2}+", "(*UTF)a", R"([\W])", "[[:^word:]]", "(",
+                              "[", R"(\p{Nope})"}) {
     EXPECT_FALSE(Regex::compile(pattern).ok()) << pattern;
   }
   EXPECT_FALSE(Regex::compile(std::string(100'000, 'a')).ok());

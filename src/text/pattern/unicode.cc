@@ -158,9 +158,9 @@ bool is_word(char32_t code) {
 }
 
 bool is_regex_word(char32_t code) {
-  const CharClass kind = char_class(code);
-  return kind == CharClass::letter || kind == CharClass::number || is_mark(code) ||
-         category(code) == UTF8PROC_CATEGORY_PC;
+  const bool latin_number = code == 0xB2 || code == 0xB3 || code == 0xB9 || (code >= 0xBC && code <= 0xBE);
+  const bool joiner = code == 0x200C || code == 0x200D;
+  return latin_number || (is_word(code) && !joiner && !newer_than_unicode_14(code));
 }
 
 bool is_digit(char32_t code) { return is_number(code) && category(code) == UTF8PROC_CATEGORY_ND; }

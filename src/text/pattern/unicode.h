@@ -64,7 +64,7 @@ inline CharClass char_class(char32_t code) { return code < 128 ? ascii_classes[c
 inline bool is_space(char32_t code) { return char_class(code) == CharClass::space; }
 inline bool is_number(char32_t code) { return char_class(code) == CharClass::number; }
 bool is_word(char32_t code);             // \w: alphabetic characters, marks, digits, connectors, joiners
-bool is_regex_word(char32_t code);       // Oniguruma's \w: letters, marks, numbers, connectors
+bool is_regex_word(char32_t code);       // Oniguruma's \w outside classes: no joiners, but the numbers of Latin-1
 bool is_digit(char32_t code);            // \p{Nd}
 bool is_mark(char32_t code);             // \p{M}
 bool is_control(char32_t code);          // \p{Cc}, \p{Cf} and \p{Co}
