@@ -1,5 +1,5 @@
 # The project's commands. `make help` lists them.
-PROMPT ?=
+export PROMPT ?=
 MODEL ?=
 PRESET ?= release
 QUERN := build/release/bin/quern
@@ -12,7 +12,7 @@ help:  ## this list
 
 run: build  ## chat with the built-in default model; PROMPT="..." answers once
 	@tools/fetch_model smollm2 >/dev/null
-	@$(QUERN) run $(MODEL) $(if $(PROMPT),"$(PROMPT)")
+	@$(QUERN) run $(MODEL) $(if $(PROMPT),"$$PROMPT")
 
 build:  ## build/release/bin/quern
 	@tools/bootstrap build

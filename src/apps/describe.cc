@@ -7,6 +7,7 @@
 #include "apps/instance.h"
 #include "apps/loader_text.h"
 #include "model/families/family.h"
+#include "text/reply/reply_format.h"
 
 namespace quern {
 namespace {
@@ -40,6 +41,9 @@ void print_text_side(const Checkpoint& checkpoint, const InstanceOptions& option
     fmt::print("chat template: none; prompts are continued as they are\n");
   } else {
     fmt::print("chat template: {} characters\n", (*chat)->source().size());
+    const auto format = tokenizer.ok() ? ReplyFormat::make("", "", (*chat)->source_for_tools(), **tokenizer)
+                                       : Result<ReplyFormat>(ReplyFormat());
+    if (format.ok() && format->dialect() != nullptr) fmt::print("{}\n", format->description());
   }
 }
 

@@ -380,7 +380,10 @@ void see_whole_sequences(const InstanceOptions& asked, const ModelPlan& plan, In
 
 }  // namespace
 
-Result<OpenedModel> open_model(const InstanceOptions& options) {
+Result<OpenedModel> open_model(const InstanceOptions& asked) {
+  InstanceOptions options = asked;
+  if (options.dtype == "half") options.dtype = "float16";
+  if (options.dtype == "float") options.dtype = "float32";
   TRY(check_options(options));
   OpenedModel opened;
   ASSIGN_OR_RETURN(FoundModel found, find_model(options.model, options.revision, options.download_dir));

@@ -101,8 +101,9 @@ void print_ready(const ServedModels& models, ServeOptions& options, int port) {
   const Sample& sample = samples[static_cast<size_t>(first.output)];
   fmt::print("  curl {}://{}:{}/v1/{} -H 'Content-Type: application/json' \\\n    -d '{{\"model\": \"{}\", {}}}'\n\n",
              scheme, shown, port, sample.path, first.names.front(), sample.body);
-  if (shown != host && options.server().api_keys.empty())
-    fmt::print("anybody who reaches this port may use it: set --api-key\n");
+  const bool local = host == "localhost" || host == "::1" || host.starts_with("127.");
+  const bool guarded = !options.server().api_keys.empty() || !options.server().http.tls.client_authorities.empty();
+  if (!local && !guarded) fmt::print("anybody who reaches this port may use it: set --api-key\n");
   std::fflush(stdout);
 }
 
@@ -132,8 +133,10 @@ int serve(ServeOptions& options) {
   for (; sign == Sign::hangup; sign = signs.wait()) read_keys_again(options, server);
   if (sign == Sign::death) return end_after_death(server);
   log_info("draining: running answers have {:.0f} s to finish", options.shutdown_timeout_s);
-  const auto patience = std::chrono::milliseconds(static_cast<int64_t>(options.shutdown_timeout_s * 1e3));
-  const bool all = server.drain(std::chrono::steady_clock::now() + patience);
+  const auto after = [now = std::chrono::steady_clock::now()](double seconds) {
+    return now + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+  };
+  const bool all = server.drain(after(options.shutdown_timeout_s), after(options.shutdown_grace_s));
   log_info("{}", all ? "drained; all answers were finished" : "stopped; some answers were cut off");
   return 0;
 }

@@ -131,9 +131,10 @@ void Flags::add(std::string_view name, std::string_view value, std::string_view 
                 Bounds bounds, std::string_view word) {
   const auto set = [=, word = std::string(word)](std::string_view text) -> Status {
     int64_t number = 0;
-    const Status read = text == word ? Status() : set_integer(text, bounds, &number);
+    const bool said = text == word || (text == "-1" && bounds.least > 0);
+    const Status read = said ? Status() : set_integer(text, bounds, &number);
     if (!read.ok()) return Error{fmt::format("{}, or {}", read.error().message, word)};
-    *target = text;
+    *target = said ? word : text;
     return {};
   };
   insert(name, value, help, set, false);
@@ -156,6 +157,10 @@ void Flags::positional(std::string_view name, std::vector<std::string>* target) 
       {std::string(name), [target](std::string_view text) { return target->emplace_back(text), Status(); }, target});
 }
 
+void Flags::take_more(std::string_view name) {
+  for (Flag& flag : flags_) flag.takes_more |= flag.name == name;
+}
+
 Status Flags::parse(std::span<char* const> arguments) {
   size_t next = 0;
   bool only_positionals = false;
@@ -169,7 +174,7 @@ Status Flags::parse(std::span<char* const> arguments) {
       help_wanted_ = true;
       return {};
     } else if (!only_positionals && text.size() > 1 && text[0] == '-') {
-      ASSIGN_OR_RETURN(const int used, parse_flag(arguments, i));
+      ASSIGN_OR_RETURN(const int used, parse_flag(arguments, i, next > 0 || !first));
       i += used;
     } else {
       if (next >= positionals_.size()) return Error{fmt::format("unexpected argument '{}'", text)};
@@ -182,7 +187,8 @@ Status Flags::parse(std::span<char* const> arguments) {
   return {};
 }
 
-Result<int> Flags::parse_flag(std::span<char* const> arguments, int at) {
+/// How many arguments after the flag's own belong to it.
+Result<int> Flags::parse_flag(std::span<char* const> arguments, int at, bool named_before) {
   std::string name(arguments[static_cast<size_t>(at)]);
   const size_t equals = name.find('=');
   const bool has_value = equals != std::string::npos;
@@ -208,7 +214,15 @@ Result<int> Flags::parse_flag(std::span<char* const> arguments, int at) {
   if (flag->list != nullptr && seen_.insert(flag->name).second) flag->list->clear();
   const Status set = flag->set(has_value ? std::string_view(value) : arguments[static_cast<size_t>(at) + 1]);
   if (!set.ok()) return Error{fmt::format("{} {}", name, set.error().message)};
-  return has_value ? 0 : 1;
+  if (has_value) return 0;
+  int used = 1;
+  while (flag->takes_more && named_before && at + used + 1 < static_cast<int>(arguments.size())) {
+    const std::string_view more = arguments[static_cast<size_t>(at + used + 1)];
+    if (more.starts_with('-')) break;
+    TRY(flag->set(more));
+    ++used;
+  }
+  return used;
 }
 
 const Flags::Flag* Flags::find(std::string_view name) const {

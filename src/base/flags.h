@@ -36,7 +36,7 @@ class Flags {
   void add(std::string_view name, std::string_view value, std::string_view help, int* target, Bounds bounds);
   void add(std::string_view name, std::string_view value, std::string_view help, int64_t* target, Bounds bounds);
   void add(std::string_view name, std::string_view value, std::string_view help, double* target, Bounds bounds);
-  /// A whole number or `word`, as text.
+  /// A whole number or `word`, as text; -1 says the word too, where it could not be a number.
   void add(std::string_view name, std::string_view value, std::string_view help, std::string* target, Bounds bounds,
            std::string_view word);
   /// "A,B,...", which may be empty; a later list takes the place of an earlier one.
@@ -45,6 +45,8 @@ class Flags {
   void add(std::string_view name, std::string_view help, bool* target);
   /// Another spelling of a flag; not in the help.
   void alias(std::string_view other, std::string_view name);
+  /// A list whose values may follow one another, once an argument without a name was there.
+  void take_more(std::string_view name);
   /// Arguments without a name, in order; the last one takes all that follow when it is a list.
   void positional(std::string_view name, std::string* target);
   void positional(std::string_view name, std::vector<std::string>* target);
@@ -65,6 +67,7 @@ class Flags {
     Set set;
     bool is_switch = false;
     std::vector<std::string>* list = nullptr;
+    bool takes_more = false;
   };
   struct Positional {
     std::string name;
@@ -75,7 +78,7 @@ class Flags {
   void insert(std::string_view name, std::string_view value, std::string_view help, Set set, bool is_switch);
   const Flag* find(std::string_view name) const;
   Error unknown(std::string_view name) const;
-  Result<int> parse_flag(std::span<char* const> arguments, int at);
+  Result<int> parse_flag(std::span<char* const> arguments, int at, bool named_before);
 
   std::string usage_;
   std::string example_;

@@ -77,6 +77,29 @@ TEST(Flags, ALaterCallTakesThePlaceOfAnEarlierOne) {
   EXPECT_EQ(models, (std::vector<std::string>{"o"}));
 }
 
+TEST(Flags, ValuesOfAListFollowOnlyAfterAnArgument) {
+  std::vector<std::string> names;
+  std::vector<std::string> models;
+  bool quiet = false;
+  Flags flags("x", "y");
+  flags.add("--name", "NAME...", "names", &names);
+  flags.take_more("--name");
+  flags.add("--quiet", "", &quiet);
+  flags.positional("MODEL", &models);
+  const auto parse_words = [&](std::vector<std::string> words) {
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    EXPECT_TRUE(flags.parse(arguments).ok());
+  };
+
+  parse_words({"m", "--name", "a", "b", "--quiet", "n"});
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(models, (std::vector<std::string>{"m", "n"}));
+  parse_words({"--name", "a", "m"});
+  EXPECT_EQ(names, (std::vector<std::string>{"a"}));
+  EXPECT_EQ(models, (std::vector<std::string>{"m"}));
+}
+
 TEST(Flags, TakesNumbersUpToTheirBounds) {
   EXPECT_EQ(parse({"--max-count", "1m"}).count, 1'000'000);
   EXPECT_EQ(parse({"--part", "1"}).part, 1.0);
@@ -84,6 +107,7 @@ TEST(Flags, TakesNumbersUpToTheirBounds) {
   EXPECT_EQ(parse({"--sizes", "9,1"}).sizes, (std::vector<int>{9, 1}));
   EXPECT_EQ(parse({"--length", "auto"}).length, "auto");
   EXPECT_EQ(parse({"--length", "9"}).length, "9");
+  EXPECT_EQ(parse({"--length", "-1"}).length, "auto");
   const Parsed none = parse({"--sizes", "3", "--sizes", ""});
   EXPECT_TRUE(none.status.ok() && none.sizes.empty());
 }

@@ -69,6 +69,7 @@ class Engine::Loop {
   bool stopping_ = false;
   int64_t host_us_ = 0;
   int64_t step_tokens_ = 0;
+  decltype(EngineStats::steps_by_tokens) steps_by_tokens_{};
   Latest<EngineStats> stats_;
   std::atomic<bool> accepting_ = true;
   std::atomic<int64_t> accepted_ = 0;
@@ -175,6 +176,8 @@ void Engine::Loop::advance() {
     if (plan.slices.empty()) break;
     step_tokens_ = 0;
     for (const Slice& slice : plan.slices) step_tokens_ += slice.count;
+    const auto size = std::ranges::lower_bound(step_size_bounds, step_tokens_) - step_size_bounds.begin();
+    ++steps_by_tokens_[static_cast<size_t>(size)];
     if (options_.on_plan) options_.on_plan(plan);
     executor_->submit(std::move(plan));
     send_masks();
@@ -194,6 +197,7 @@ void Engine::Loop::publish(int64_t worked_us) {
   host_us_ += worked_us;
   stats.host_us = host_us_;
   stats.step_tokens_last = step_tokens_;
+  stats.steps_by_tokens = steps_by_tokens_;
   int64_t answered = 0;
   for (const int64_t count : stats.requests_finished) answered += count;
   answered_ = answered;

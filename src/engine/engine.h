@@ -1,6 +1,7 @@
 // Engine: requests in, tokens out. Owns the engine thread; submit, cancel and stats may be called from any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,6 +42,10 @@ struct EngineOptions {
   std::function<void(const std::string& reason)> on_dead;
 };
 
+/// Bounds of EngineStats::steps_by_tokens; what is above the last has a place of its own.
+inline constexpr std::array<int32_t, 13> step_size_bounds = {1,   8,    16,   32,   64,   128,  256,
+                                                             512, 1024, 2048, 4096, 8192, 16384};
+
 /// Counters and gauges; one consistent copy.
 struct EngineStats {
   int32_t running = 0;
@@ -54,6 +59,8 @@ struct EngineStats {
   int64_t prefix_queries_tokens = 0;
   int64_t prefix_hits_tokens = 0;
   int64_t preemptions = 0;
+  int64_t corrupted = 0;  // rows whose logits were not finite
+  std::array<int64_t, step_size_bounds.size() + 1> steps_by_tokens{};
   int64_t requests_accepted = 0;
   int64_t requests_finished[5] = {};  // by FinishReason
   int64_t last_step_us = 0;           // now_us() when the last step ended

@@ -89,7 +89,8 @@ struct SliceResult {
   std::vector<TokenLogprobs> logprobs;
   std::vector<TokenLogprobs> prompt_logprobs;  // Slice::scores() of them
   std::vector<float> vector;
-  std::string error;  // this row failed (its logits were not finite, its mask never came); the step went on
+  std::string error;        // this row failed (its logits were not finite, its mask never came); the step went on
+  bool not_finite = false;  // because its logits were not
 };
 
 struct StepResult {

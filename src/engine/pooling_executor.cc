@@ -123,6 +123,7 @@ SliceResult finished(std::vector<float> values, const Request& request) {
   for (const float value : values) squares += double{value} * value;
   if (!std::isfinite(squares)) {
     result.error = "the model's output is not finite";
+    result.not_finite = true;
     return result;
   }
   if (request.normalize && squares > 0) {

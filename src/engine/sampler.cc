@@ -242,7 +242,7 @@ void Sampler::keep(const Slice& slice, const Row& row, size_t place, SliceResult
   const LogprobsWanted wanted = wanted_of_answer(sampling);
   const std::span<const float> logits = wanted.wide() ? wide_[wide_taken_++] : std::span<const float>();
   if (sampled.status != SampleStatus::ok) {
-    result->error = failure_text(sampled.status);
+    fail_row(*result, sampled.status);
     return;
   }
   result->tokens.push_back(sampled.token);

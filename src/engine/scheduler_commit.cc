@@ -35,6 +35,7 @@ void Scheduler::commit(StepResult result, int64_t now_us) {
 void Scheduler::accept(Sequence& s, const Sent& sent, SliceResult result) {
   TokenEvent event = news(s);
   if (!result.error.empty()) {
+    stats_.corrupted += result.not_finite ? 1 : 0;
     event.finish = FinishReason::error;
     event.error = std::move(result.error);
     return finish(s, std::move(event));

@@ -87,7 +87,7 @@ void Scorer::finish(const StepPlan& plan, std::span<SliceResult> results) const 
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     for (int32_t k = 0; k < plan.slices[i].scores(); ++k, ++next) {
       const Sampled& sampled = sampled_[next];
-      if (sampled.status != SampleStatus::ok) results[i].error = failure_text(sampled.status);
+      if (sampled.status != SampleStatus::ok) fail_row(results[i], sampled.status);
       const bool wide = next < wide_.size() && wide_[next].rank > 0;
       results[i].prompt_logprobs.push_back(wide ? wide_[next] : logprobs_of(sampled));
     }
@@ -103,8 +103,9 @@ TokenLogprobs logprobs_of(const Sampled& sampled) {
   return logprobs;
 }
 
-const char* failure_text(SampleStatus status) {
-  return status == SampleStatus::not_finite ? "the model's logits are not finite" : "no token is allowed to follow";
+void fail_row(SliceResult& result, SampleStatus status) {
+  result.not_finite = status == SampleStatus::not_finite;
+  result.error = result.not_finite ? "the model's logits are not finite" : "no token is allowed to follow";
 }
 
 }  // namespace quern

@@ -58,6 +58,6 @@ class Scorer {
 };
 
 TokenLogprobs logprobs_of(const Sampled& sampled);
-const char* failure_text(SampleStatus status);
+void fail_row(SliceResult& result, SampleStatus status);
 
 }  // namespace quern

@@ -96,6 +96,7 @@ std::string page_of(std::initializer_list<Metrics*> models) {
   HttpMetrics http;
   http.add_route("/x", "GET");
   http.add_route("/y", "POST");
+  http.add_route("/health", "GET", false);
   MetricsPage page;
   for (Metrics* metrics : models) metrics->write(page, {}, 0);
   http.write(page);
@@ -108,6 +109,7 @@ TEST(Metrics, HasEveryNameFromTheStart) {
   const std::string page = page_of({&metrics});
 
   EXPECT_THAT(page, HasSubstr("vllm:num_requests_running{model_name=\"a\\\"b\",engine=\"0\"} 0\n"));
+  EXPECT_THAT(page, ::testing::Not(HasSubstr("/health")));
   for (const char* name : {"vllm:num_requests_waiting",
                            "vllm:num_requests_waiting_by_reason",
                            "vllm:kv_cache_usage_perc",
@@ -177,19 +179,21 @@ TEST(Metrics, EveryFamilyIsOneBlockWithHelpAndType) {
   }
 }
 
-TEST(Metrics, CountsTheStepsBetweenScrapes) {
+TEST(Metrics, CountsStepsByTheirTokens) {
   Metrics metrics("m", 4096, 16, true);
   EngineStats stats;
   MetricsPage page;
   metrics.write(page, stats, 0);
-  stats.steps = 4;
   stats.prompt_tokens = 30;
   stats.generation_tokens = 10;
+  stats.steps_by_tokens[0] = 3;
+  stats.steps_by_tokens[4] = 1;
 
   metrics.write(page, stats, 0);
   metrics.write(page, stats, 0);
 
   EXPECT_EQ(metrics.iteration_tokens.count(), 4);
+  EXPECT_EQ(metrics.iteration_tokens.up_to(0), 3);
   EXPECT_EQ(metrics.iteration_tokens.sum(), 40.0);
 }
 

@@ -84,6 +84,9 @@ const Route kRoutes[kRouteCount] = {
     {"/sleep", "POST", Endpoint::sleep, Access::admin},
     {"/wake_up", "POST", Endpoint::wake_up, Access::admin},
     {"/is_sleeping", "GET", Endpoint::is_sleeping, Access::admin},
+    {"/reset_prefix_cache", "POST", Endpoint::reset_prefix_cache, Access::admin},
+    {"/v1/load_lora_adapter", "POST", Endpoint::no_adapters},
+    {"/v1/unload_lora_adapter", "POST", Endpoint::no_adapters},
 };
 
 bool Route::allows(std::string_view method) const {

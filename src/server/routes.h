@@ -53,7 +53,9 @@ enum class Endpoint : uint8_t {
   lora_adapters,
   sleep,
   wake_up,
-  is_sleeping
+  is_sleeping,
+  reset_prefix_cache,
+  no_adapters
 };
 
 /// Who may ask without a key; admin routes are there only with --enable-sleep-mode.
@@ -71,7 +73,7 @@ struct Route {
   bool allows(std::string_view method) const;
 };
 
-inline constexpr int kRouteCount = 59;
+inline constexpr int kRouteCount = 62;
 extern const Route kRoutes[kRouteCount];
 
 /// The path of a request target: without scheme, host, query, doubled and final slashes; percent escapes decoded once.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <fmt/format.h>
 #include <functional>
@@ -121,7 +122,10 @@ class ScriptedService final : public TokenService {
     });
   }
 
+  void reset_prefix_cache() override { ++resets_; }
+
   // What tests set and see.
+  int resets() const { return resets_; }
   void limit(int32_t capacity) {
     state_.with([&](State& state) { state.capacity = capacity; });
   }
@@ -258,6 +262,7 @@ class ScriptedService final : public TokenService {
   }
 
   const Script script_;
+  std::atomic<int> resets_ = 0;
   Channel<Job> work_;
   Channel<int> steps_;
   mutable Guarded<State> state_;

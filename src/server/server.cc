@@ -62,8 +62,11 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
         pool_(std::max(1, options_.text_threads), static_cast<size_t>(options_.max_queued_texts)),
         keeper_(keeping, std::move(cards), host),
         gate_(options_, [this](Refusal reason) { keeper_.first_metrics().count(reason); }) {
-    for (const Route& route : kRoutes)
-      route_metrics_.push_back(&http_metrics_.add_route(route.path, route.methods.substr(0, route.methods.find(','))));
+    for (const Route& route : kRoutes) {
+      const std::string_view method = route.methods.substr(0, route.methods.find(','));
+      const bool watches = route.path != "/" && (route.access == Access::open || route.access == Access::metrics);
+      route_metrics_.push_back(&http_metrics_.add_route(route.path, method, !watches));
+    }
     unknown_route_ = &http_metrics_.add_route("none", "GET");
   }
 
@@ -96,11 +99,13 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   int port() const { return http_->port(); }
   void set_keys(std::vector<ApiKey> keys) { gate_.set_keys(std::move(keys)); }
 
-  bool drain(std::chrono::steady_clock::time_point deadline) {
+  bool drain(std::chrono::steady_clock::time_point deadline, std::chrono::steady_clock::time_point open_until) {
     gate_.close();
     keeper_.stop_accepting();
     while (session_count() > 0) {
       if (!session_ended_.receive_until(deadline)) break;
+    }
+    while (session_ended_.receive_until(open_until)) {
     }
     const bool all = session_count() == 0;
     if (!all) abort_sessions(plain_error(503, "The server is shutting down."));
@@ -214,6 +219,9 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::ollama_absent: return ollama_models_->answer(call, route.endpoint, path);
       case Endpoint::sleep: return sleep(call);
       case Endpoint::wake_up: return keeper_.wake_up([call] { call->send(HttpResponse{}); });
+      case Endpoint::reset_prefix_cache: return forget_prefixes(*call);
+      case Endpoint::no_adapters:
+        return call->send({400, "This server has no LoRA adapters yet.", "unsupported_parameter", "lora_name"});
       case Endpoint::is_sleeping: return call->send_json(Json().set("is_sleeping", keeper_.sleep_level() > 0).dump());
     }
   }
@@ -235,18 +243,34 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     with_model(call, [this, call, endpoint](const ModelRef& model) {
       const std::string& body = call->request.body;
       switch (endpoint) {
-        case Endpoint::count_tokens: return answer(*call, count_message_tokens(body, model->text));
+        case Endpoint::count_tokens: return answer_read(*call, model->text, count_message_tokens);
         case Endpoint::response_tokens:
           return answer(*call, count_response_tokens(body, model->text, shelf_of(call->principal)));
-        case Endpoint::tokenize: return answer(*call, tokenize(body, model->text));
-        case Endpoint::detokenize: return answer(*call, detokenize(body, model->text));
+        case Endpoint::tokenize: return answer_read(*call, model->text, tokenize);
+        case Endpoint::detokenize: return answer_read(*call, model->text, detokenize);
         case Endpoint::openapi: return call->send_json(openapi_document(model->text));
         case Endpoint::tokenizer_info: return call->send_json(tokenizer_info(model->text));
-        case Endpoint::apply_template: return answer(*call, apply_template(body, model->text));
+        case Endpoint::apply_template: return answer_read(*call, model->text, apply_template);
         case Endpoint::props: return call->send_json(llama_props(model->text));
         default: return answer(*call, llama_slots(call->request.target, model->text, model->engine->stats()));
       }
     });
+  }
+
+  /// The answer of a reader; what it did not look at is named, or refused.
+  static void answer_read(Call& call, const TextModel& model,
+                          Checked<std::string> (*read)(Fields& fields, const TextModel& model)) {
+    auto json = parse_body(call.request.body);
+    if (!json.ok()) return call.send(json.error());
+    const Json given = std::move(json).value();
+    Fields fields(given);
+    Checked<std::string> body = read(fields, model);
+    if (!body.ok()) return call.send(body.error());
+    std::vector<std::string> unknown;
+    read_unknown(fields, model.options, unknown);
+    if (fields.failed()) return call.send(*fields.error());
+    call.name_unknown_fields(unknown);
+    call.send_json(std::move(body).value());
   }
 
   static void answer(Call& call, Checked<std::string> body) {
@@ -263,6 +287,14 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       return call->send({400, "Invalid 'mode': say wait or abort.", "invalid_value", "mode"});
     keeper_.sleep(level == "2" ? 2 : 1, [call] { call->send(HttpResponse{}); });
     if (mode == "abort") abort_sessions(plain_error(503, "The server was sent to sleep."));
+  }
+
+  /// Of all models that are loaded.
+  void forget_prefixes(Call& call) {
+    for (const ModelState& state : keeper_.states()) {
+      if (state.model) state.model->engine->reset_prefix_cache();
+    }
+    call.send(HttpResponse{});
   }
 
   /// The page to chat with for browsers; a few lines for everybody else.
@@ -481,6 +513,8 @@ Status Server::start() { return core_->start(); }
 
 int Server::port() const { return core_->port(); }
 
-bool Server::drain(std::chrono::steady_clock::time_point deadline) { return core_->drain(deadline); }
+bool Server::drain(std::chrono::steady_clock::time_point deadline, std::chrono::steady_clock::time_point open_until) {
+  return core_->drain(deadline, open_until);
+}
 
 }  // namespace quern

@@ -33,8 +33,8 @@ class Server {
   /// Other keys, from now on; who keeps theirs keeps what is used of their limits.
   void set_keys(std::vector<ApiKey> keys);
   /// /health and new requests get 503 from now on; running ones go on. Returns when all are answered, or at the
-  /// deadline, when the rest end with an error. True when none had to.
-  bool drain(std::chrono::steady_clock::time_point deadline);
+  /// deadline, when the rest end with an error, but not before `open_until`. True when none had to.
+  bool drain(std::chrono::steady_clock::time_point deadline, std::chrono::steady_clock::time_point open_until = {});
 
  private:
   class Core;

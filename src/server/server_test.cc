@@ -372,6 +372,17 @@ TEST_F(ServerTest, C6DrainsRunningAnswersAndRefusesNewOnes) {
   EXPECT_TRUE(drained.get());
 }
 
+TEST_F(ServerTest, R129StaysOpenForALateBalancer) {
+  start();
+  const auto now = std::chrono::steady_clock::now();
+  auto drained = std::async(std::launch::async, [&] { return server_->drain(now + 5s, now + 300ms); });
+  while (get("/health").status == 200) std::this_thread::yield();
+
+  EXPECT_EQ(chat().status, 503);
+  EXPECT_TRUE(drained.get());
+  EXPECT_GE(std::chrono::steady_clock::now() - now, 300ms);
+}
+
 TEST_F(ServerTest, C6EndsTheRestAtTheDeadline) {
   start();
   service_->hold();

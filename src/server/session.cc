@@ -249,6 +249,7 @@ void Session::take_piece(int32_t index, AnswerPiece piece) {
   if (piece.end) {
     if (choice.submitted) model_->engine->cancel(RequestId{first_request_ + static_cast<uint64_t>(index)});
     --open_choices_;
+    model_->metrics.tool_calls.fetch_add(choice.answer.calls(), std::memory_order_relaxed);
     model_->metrics.count(std::string_view(piece.end->reason) == "length" ? Ended::length : Ended::stop);
   }
   if (open_choices_ == 0) return complete();
@@ -289,6 +290,7 @@ void Session::note_end(const Choice& choice, const TokenEvent& event) {
   metrics.prompt_size.observe(event.prompt_tokens);
   metrics.computed_size.observe(event.prompt_tokens - event.cached_tokens);
   metrics.generation_size.observe(tokens);
+  most_tokens_ = std::max(most_tokens_, tokens);
 }
 
 void Session::fail_from(const TokenEvent& event) {
@@ -337,6 +339,7 @@ void Session::disconnected() {
 }
 
 void Session::complete() {
+  model_->metrics.most_tokens.observe(most_tokens_);
   if (streaming_) {
     wire_->finish(out_, usage_);
     call_->responder->write(std::exchange(out_, {}));

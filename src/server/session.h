@@ -87,7 +87,8 @@ class Session final : public LiveSession, public std::enable_shared_from_this<Se
   std::string out_;                                 // chunks of the event being taken
   Usage usage_;
   size_t open_choices_ = 0;
-  bool streaming_ = false;  // the head of the stream is out
+  int32_t most_tokens_ = 0;  // of one choice
+  bool streaming_ = false;   // the head of the stream is out
   bool ended_ = false;
 };
 

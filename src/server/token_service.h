@@ -15,6 +15,8 @@ class TokenService {
   virtual void cancel(RequestId id) = 0;
   virtual void stop_accepting() = 0;
   virtual EngineStats stats() const = 0;
+  /// Nothing to do for a service that keeps no prefixes.
+  virtual void reset_prefix_cache() {}
 };
 
 }  // namespace quern

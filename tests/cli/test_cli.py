@@ -147,7 +147,7 @@ def test_version():
 
 def test_describe_says_what_the_model_is():
     text = quern("describe").stdout
-    for part in ("LlamaForCausalLM", "Q4_1", "210 tensors", "chat template: 368 characters", "weights", "KV cache"):
+    for part in ("LlamaForCausalLM", "Q4_1", "210 tensors", "chat template: 368 characters", "tool calls: json", "weights", "KV cache"):
         assert part in text, text
 
 

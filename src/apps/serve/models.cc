@@ -20,6 +20,7 @@ class InstanceService final : public TokenService {
   SubmitResult submit(Request request) override { return instance_->engine->submit(std::move(request)); }
   void cancel(RequestId id) override { instance_->engine->cancel(id); }
   void stop_accepting() override { instance_->engine->stop_accepting(); }
+  void reset_prefix_cache() override { instance_->engine->reset_prefix_cache(); }
   EngineStats stats() const override { return instance_->engine->stats(); }
 
  private:

@@ -44,7 +44,8 @@ void add_model_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
   flags.add("--keep-alive", "DURATION", "unload a model after so long without a request (default: when others need it)",
             &raw.keep_alive);
   flags.add("--pin", "NAME", "load this one at start and never unload it; may be repeated", &o.models.pinned);
-  flags.add("--served-model-name", "NAME", "what clients call the model; may be repeated", &o.server().model_names);
+  flags.add("--served-model-name", "NAME...", "what clients call the model; may be repeated", &o.server().model_names);
+  flags.take_more("--served-model-name");
   flags.add("--tool-call-parser", "NAME", "how the model spells tool calls (default: seen in the chat template; none)",
             &o.models.tool_call_parser);
   flags.add("--reasoning-parser", "NAME", "how it marks its reasoning (default: seen in the chat template; none)",
@@ -59,7 +60,8 @@ void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
   ServerOptions& server = o.server();
   flags.add("--host", "ADDRESS", "where to listen (default 127.0.0.1; 0.0.0.0 is everywhere)", &server.http.host);
   flags.add("--port", "N", "0 takes any free one", &server.http.port, between(0, 65535));
-  flags.add("--api-key", "KEY", "clients must send it; may be repeated (or $QUERN_API_KEY)", &raw.api_keys);
+  flags.add("--api-key", "KEY", "clients must send it; may be repeated (or $QUERN_API_KEY, $VLLM_API_KEY)",
+            &raw.api_keys);
   flags.add("--api-keys-file", "FILE", "keys with names and limits, read again on SIGHUP: docs/operations.md",
             &o.api_keys_file);
   flags.add("--ssl-certfile", "FILE", "serve HTTPS with this certificate chain (PEM)", &server.http.tls.certificates);
@@ -78,7 +80,7 @@ void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
             &raw.allowed_methods);
   flags.add("--allowed-headers", "HEADER", "the same for their headers", &raw.allowed_headers);
   flags.add("--allow-credentials", "they may send what a browser keeps of this server", &server.allow_credentials);
-  flags.add("--enable-sleep-mode", "/sleep, /wake_up and /is_sleeping", &server.sleep_mode);
+  flags.add("--enable-sleep-mode", "/sleep, /wake_up, /is_sleeping and /reset_prefix_cache", &server.sleep_mode);
   flags.add("--allowed-hosts", "NAME", "further names of a server on the loopback interface; may be repeated",
             &server.allowed_hosts);
   flags.add("--max-logprobs", "N", "most logprobs of one token; -1: of the whole vocabulary (20)", &server.max_logprobs,
@@ -88,6 +90,8 @@ void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
             Bounds{0, longest_s, true});
   flags.add("--request-timeout", "SECONDS", "longest time of a request; 0: any (default)", &server.request_timeout_s,
             between(0, longest_s));
+  flags.add("--shutdown-grace", "SECONDS", "how long new requests are answered with 503 after SIGTERM, at least (0)",
+            &o.shutdown_grace_s, between(0, longest_s));
   flags.add("--shutdown-timeout", "SECONDS", "how long running answers may take after SIGTERM", &o.shutdown_timeout_s,
             between(0, longest_s));
   flags.add("--log-level", "LEVEL", "debug, info, warning or error", &raw.log_level);
@@ -96,15 +100,40 @@ void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
   flags.add("--dry-run", "print the memory plan and leave", &o.dry_run);
 }
 
+/// What vLLM can do in other ways than this server: the one value that changes nothing.
+Status check_only_value(std::string_view name, std::string_view value) {
+  static constexpr std::pair<std::string_view, std::string_view> only[] = {
+      {"--tensor-parallel-size", "1"}, {"--pipeline-parallel-size", "1"},
+      {"--data-parallel-size", "1"},   {"--cpu-offload-gb", "0"},
+      {"--stream-interval", "1"},      {"--response-role", "assistant"},
+      {"--scheduling-policy", "fcfs"}, {"--chat-template-content-format", "auto"}};
+  for (const auto& [known, wanted] : only) {
+    if (name == known && value != wanted) return Error{fmt::format("{} {}: only {} is supported", name, value, wanted)};
+  }
+  return {};
+}
+
 /// Flags of vLLM that change nothing here are named and passed over; anything else unknown is an error.
-std::vector<char*> without_ignored(std::span<char* const> arguments) {
-  static constexpr std::string_view switches[] = {"--enable-auto-tool-choice", "--trust-remote-code",
-                                                  "--enable-chunked-prefill",  "--async-scheduling",
-                                                  "--disable-log-requests",    "--enable-log-requests",
-                                                  "--disable-log-stats",       "--enable-prompt-tokens-details",
-                                                  "--enable-ssl-refresh"};
-  static constexpr std::string_view with_value[] = {"--swap-space", "--uvicorn-log-level", "--block-size",
-                                                    "--api-server-count"};
+Result<std::vector<char*>> without_ignored(std::span<char* const> arguments) {
+  static constexpr std::string_view switches[] = {"--enable-auto-tool-choice",    "--trust-remote-code",
+                                                  "--enable-chunked-prefill",     "--async-scheduling",
+                                                  "--disable-log-requests",       "--enable-log-requests",
+                                                  "--disable-log-stats",          "--enable-prompt-tokens-details",
+                                                  "--enable-ssl-refresh",         "--enable-request-id-headers",
+                                                  "--enable-server-load-tracking"};
+  static constexpr std::string_view with_value[] = {"--swap-space",
+                                                    "--uvicorn-log-level",
+                                                    "--block-size",
+                                                    "--api-server-count",
+                                                    "--tensor-parallel-size",
+                                                    "--pipeline-parallel-size",
+                                                    "--data-parallel-size",
+                                                    "--cpu-offload-gb",
+                                                    "--stream-interval",
+                                                    "--response-role",
+                                                    "--scheduling-policy",
+                                                    "--chat-template-content-format",
+                                                    "--disable-access-log-for-endpoints"};
   std::vector<char*> kept;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view word = arguments[i];
@@ -114,8 +143,10 @@ std::vector<char*> without_ignored(std::span<char* const> arguments) {
       kept.push_back(arguments[i]);
       continue;
     }
+    std::string_view value = word.substr(std::min(word.size(), name.size() + 1));
+    if (valued && name.size() == word.size() && i + 1 < arguments.size()) value = arguments[++i];
+    TRY(check_only_value(name, value));
     fmt::print(stderr, "quern: {} changes nothing here and is passed over\n", name);
-    if (valued && name.size() == word.size()) ++i;
   }
   return kept;
 }
@@ -172,8 +203,10 @@ Status apply_server(ServeOptions& options, const RawFlags& raw) {
   const TlsFiles& tls = server.http.tls;
   if (tls.certificates.empty() && !(tls.key + tls.client_authorities).empty())
     return Error{"--ssl-keyfile and --ssl-ca-certs need --ssl-certfile"};
-  const char* key = std::getenv("QUERN_API_KEY");
-  if (key != nullptr && *key != 0) options.command_line_keys.push_back({"", key_digest(key), {}});
+  for (const char* name : {"QUERN_API_KEY", "VLLM_API_KEY"}) {
+    const char* key = std::getenv(name);
+    if (key != nullptr && *key != 0) options.command_line_keys.push_back({"", key_digest(key), {}});
+  }
   for (const std::string& text : raw.api_keys) options.command_line_keys.push_back({"", key_digest(text), {}});
   ASSIGN_OR_RETURN(server.api_keys, all_keys(options));
   TRY(read_list("--allowed-origins", raw.allowed_origins, server.allowed_origins));
@@ -221,14 +254,16 @@ Result<ServeOptions> parse_serve_options(std::span<char* const> arguments, bool*
   add_instance_flags(flags, options.models.instance);
   add_task_flag(flags, options.models.instance);
   // Twice, as the file comes first and the command line names it.
-  TRY(flags.parse(without_ignored(arguments)));
+  ASSIGN_OR_RETURN(const std::vector<char*> kept, without_ignored(arguments));
+  TRY(flags.parse(kept));
   if (!raw.config.empty() && !flags.help_wanted()) {
     ASSIGN_OR_RETURN(std::vector<std::string> words, config_words(raw.config, flags));
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());
-    const Status read = flags.parse(without_ignored(pointers));
+    ASSIGN_OR_RETURN(const std::vector<char*> wanted, without_ignored(pointers));
+    const Status read = flags.parse(wanted);
     if (!read.ok()) return Error{fmt::format("{}: {}", raw.config, read.error().message)};
-    TRY(flags.parse(without_ignored(arguments)));
+    TRY(flags.parse(kept));
   }
   *help = flags.help_wanted();
   if (*help) fmt::print("{}", flags.help());

@@ -17,6 +17,7 @@ struct ServeOptions {
   std::vector<ApiKey> command_line_keys;
   std::string api_keys_file;  // read again on SIGHUP
   double shutdown_timeout_s = 30;
+  double shutdown_grace_s = 0;
   bool dry_run = false;
 
   ServerOptions& server() { return models.server; }

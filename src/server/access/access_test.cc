@@ -124,6 +124,16 @@ TEST_F(AccessTest, Q134SleepIsThereOnlyWhereItIsEnabled) {
   EXPECT_EQ(get("/is_sleeping").status, 404);
 }
 
+TEST_F(AccessTest, Q134ForgetsPrefixes) {
+  start();
+  EXPECT_EQ(call("POST", "/reset_prefix_cache").status, 404);
+
+  options_.sleep_mode = true;
+  start();
+  EXPECT_EQ(call("POST", "/reset_prefix_cache").status, 200);
+  EXPECT_EQ(service_->resets(), 1);
+}
+
 TEST_F(AccessTest, Q134SleepsAndWakes) {
   options_.sleep_mode = true;
   options_.api_keys = {key("alice", "alice-key")};

@@ -113,14 +113,19 @@ Checked<Json::Array> read_messages(const Json* system, const Json* messages) {
   return out;
 }
 
-/// Tools of a client; the vendor's own ones, which run at the vendor, are passed over.
-Checked<Json::Array> read_tools(const Json& tools) {
+/// Tools of a client; the vendor's own ones, which run at the vendor, are passed over, or refused.
+Checked<Json::Array> read_tools(const Json& tools, bool strict, std::vector<std::string>& passed_over) {
   Json::Array out;
   if (!tools.is_array()) return wrong("tools: expected an array.", "tools");
   for (size_t i = 0; i < tools.items().size(); ++i) {
     const Json& tool = tools.items()[i];
     const auto type = tool.string("type");
-    if (type && *type != "custom") continue;
+    if (type && *type != "custom") {
+      passed_over.push_back(fmt::format("tools.{}.type={}", i, type->substr(0, 64)));
+      if (!strict) continue;
+      return ApiError{400, fmt::format("{}: this server cannot run such tools.", passed_over.back()),
+                      "unsupported_parameter", "tools"};
+    }
     const auto name = tool.string("name");
     if (!name) return wrong(fmt::format("tools.{}.name: this field is required.", i), "tools");
     Json function;
@@ -149,17 +154,40 @@ std::optional<ApiError> read_tool_choice(const Json& choice, Json& chat) {
   return std::nullopt;
 }
 
+/// The schema that an answer is held to, under its name of today or of the beta before.
+std::optional<ApiError> read_format(const Json* config, const Json* format, Json& chat) {
+  if (config != nullptr && config->present("format") != nullptr) format = config->present("format");
+  if (format == nullptr) return std::nullopt;
+  const Json* schema = format->present("schema");
+  if (format->string("type") != "json_schema" || schema == nullptr)
+    return wrong("output_config.format: expected the type json_schema with a schema.", "output_config");
+  Json named = Json().set("name", "output").set("schema", *schema).set("strict", true);
+  chat.set("response_format", Json().set("type", "json_schema").set("json_schema", std::move(named)));
+  return std::nullopt;
+}
+
+/// Hints that change nothing here, and what needs the vendor's machines.
+void read_rest(Fields& fields) {
+  fields.ignore(Fields::Kind::object, {"metadata", "context_management", "cache_control"});
+  fields.ignore(Fields::Kind::string, {"service_tier", "inference_geo"});
+  fields.refuse({"container", "mcp_servers"});
+}
+
 }  // namespace
 
-Checked<Json> chat_of_messages(Fields& fields, bool needs_max_tokens) {
+Checked<MessagesRequest> chat_of_messages(Fields& fields, const ServerOptions& options, bool needs_max_tokens) {
   using Kind = Fields::Kind;
-  Json chat;
+  MessagesRequest request;
+  Json& chat = request.chat;
   const Json* system = fields.one_of("system", {Kind::string, Kind::array});
   const Json* messages = fields.one_of("messages", {Kind::array});
   const Json* tools = fields.one_of("tools", {Kind::array});
   const Json* choice = fields.one_of("tool_choice", {Kind::object});
   const Json* thinking = fields.one_of("thinking", {Kind::object});
+  const Json* config = fields.one_of("output_config", {Kind::object});
+  const Json* format = fields.one_of("output_format", {Kind::object});
   const Json* given = fields.one_of("chat_template_kwargs", {Kind::object});
+  read_rest(fields);
   for (const std::string_view name : {"model", "temperature", "top_p", "top_k", "stream", "max_tokens"}) {
     if (const Json* value = fields.any(name)) chat.set(name, *value);
   }
@@ -173,36 +201,40 @@ Checked<Json> chat_of_messages(Fields& fields, bool needs_max_tokens) {
   if (!read.ok()) return read.error();
   chat.set("messages", std::move(read).value());
   if (tools != nullptr) {
-    auto offered = read_tools(*tools);
+    auto offered = read_tools(*tools, options.strict_params, request.passed_over);
     if (!offered.ok()) return offered.error();
     chat.set("tools", std::move(offered).value());
   }
   if (choice != nullptr && chat.find("tools") != nullptr && !chat.find("tools")->items().empty()) {
     if (auto error = read_tool_choice(*choice, chat)) return *error;
   }
+  if (auto error = read_format(config, format, chat)) return *error;
   Json variables = given == nullptr ? Json() : *given;
   if (thinking != nullptr) {
     const bool on = thinking->string("type") != "disabled";
     variables.set("enable_thinking", on).set("thinking", on);
   }
   if (variables.is_object()) chat.set("chat_template_kwargs", std::move(variables));
-  return chat;
+  return request;
 }
 
 Checked<Generation> parse_messages(std::string_view body, const TextModel& model) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
   Fields fields(json);
-  ASSIGN_OR_RETURN(const Json chat, chat_of_messages(fields, true));
-  ASSIGN_OR_RETURN(Generation generation, read_chat(chat, model));
+  ASSIGN_OR_RETURN(MessagesRequest request, chat_of_messages(fields, model.options, true));
+  std::vector<std::string> unknown;
+  read_unknown(fields, model.options, unknown);
+  if (fields.failed()) return *fields.error();
+  ASSIGN_OR_RETURN(Generation generation, read_chat(request.chat, model));
   generation.protocol = Protocol::anthropic;
+  generation.unknown_fields = std::move(unknown);
+  for (std::string& tool : request.passed_over) generation.unknown_fields.push_back(std::move(tool));
   return generation;
 }
 
-Checked<std::string> count_message_tokens(std::string_view body, const TextModel& model) {
-  ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  Fields given(json);
-  ASSIGN_OR_RETURN(const Json chat, chat_of_messages(given, false));
-  Fields fields(chat);
+Checked<std::string> count_message_tokens(Fields& given, const TextModel& model) {
+  ASSIGN_OR_RETURN(const MessagesRequest request, chat_of_messages(given, model.options, false));
+  Fields fields(request.chat);
   read_model(fields, model.options);
   const ToolUse tools = read_tool_use(fields, model);
   ASSIGN_OR_RETURN(const Conversation conversation, render_conversation(fields, model, AnswerParams(), tools));

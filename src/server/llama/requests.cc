@@ -248,12 +248,6 @@ Checked<PoolingCall> read_llama_embedding(Fields& fields, const TextModel& model
   return call;
 }
 
-Checked<std::string> apply_template(std::string_view body, const TextModel& model) {
-  ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  Fields fields(json);
-  return apply_template(fields, model);
-}
-
 Checked<std::string> apply_template(Fields& fields, const TextModel& model) {
   read_model(fields, model.options);
   const ToolUse tools = read_tool_use(fields, model);

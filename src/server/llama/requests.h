@@ -20,7 +20,6 @@ Checked<PoolingCall> parse_llama_embedding(std::string_view body, const TextMode
 Checked<PoolingCall> read_llama_embedding(Fields& fields, const TextModel& model);
 
 /// Bodies of answers.
-Checked<std::string> apply_template(std::string_view body, const TextModel& model);
 Checked<std::string> apply_template(Fields& fields, const TextModel& model);
 std::string llama_props(const TextModel& model);
 /// A slot for each sequence that can be computed at a time; so many as are running are shown as busy.

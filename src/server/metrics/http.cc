@@ -61,8 +61,8 @@ void write_process(MetricsPage& page) {
 
 }  // namespace
 
-RouteMetrics& HttpMetrics::add_route(std::string_view path, std::string_view method) {
-  RouteMetrics& route = routes_.emplace_back();
+RouteMetrics& HttpMetrics::add_route(std::string_view path, std::string_view method, bool shown) {
+  RouteMetrics& route = (shown ? routes_ : hidden_).emplace_back();
   route.path = path;
   route.method = method;
   return route;

@@ -21,12 +21,13 @@ struct RouteMetrics {
 
 class HttpMetrics {
  public:
-  /// Before the first request; the reference stays valid.
-  RouteMetrics& add_route(std::string_view path, std::string_view method);
+  /// Before the first request; the reference stays valid. Routes that only watch the server are not shown.
+  RouteMetrics& add_route(std::string_view path, std::string_view method, bool shown = true);
   void write(MetricsPage& page) const;
 
  private:
   std::deque<RouteMetrics> routes_;
+  std::deque<RouteMetrics> hidden_;
 };
 
 }  // namespace quern

@@ -76,7 +76,8 @@ void write_engine(MetricsPage& page, const EngineStats& stats, int32_t block_tok
   }
   page.counter("vllm:num_preemptions_total", stats.preemptions,
                "Requests that lost their pages to others and started again.");
-  page.counter("vllm:corrupted_requests_total", 0, "Requests that ended with logits that are no numbers.");
+  page.counter("vllm:corrupted_requests_total", stats.corrupted,
+               "Requests that ended with logits that are no numbers.");
   for (const std::string_view name : {"drafts", "draft_tokens", "accepted_tokens"}) {
     page.counter(fmt::format("vllm:spec_decode_num_{}_total", name), 0,
                  "Speculative decoding; not used by this server.");
@@ -84,7 +85,6 @@ void write_engine(MetricsPage& page, const EngineStats& stats, int32_t block_tok
   page.family("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter",
               "Speculative decoding; not used by this server.");
   page.sample("vllm:spec_decode_num_accepted_tokens_per_pos_total", 0, ",position=\"0\"");
-  page.counter("vllm:tool_call_parser_invocations_total", 0, "Tool calls parsed; not used by this server.");
 }
 
 void write_sleep(MetricsPage& page, int level) {
@@ -126,6 +126,11 @@ void Histogram::observe_many(double value, int64_t times) {
   }
 }
 
+void Histogram::set(std::span<const int64_t> buckets, double sum) {
+  for (size_t i = 0; i < buckets_.size(); ++i) buckets_[i].store(buckets[i], std::memory_order_relaxed);
+  sum_.store(sum, std::memory_order_relaxed);
+}
+
 int64_t Histogram::up_to(size_t i) const {
   return std::accumulate(buckets_.begin(), buckets_.begin() + static_cast<int64_t>(i) + 1, int64_t{0},
                          [](int64_t sum, const auto& bucket) { return sum + bucket.load(std::memory_order_relaxed); });
@@ -145,21 +150,19 @@ Metrics::Metrics(std::string model_name, int32_t max_model_len, int32_t block_to
       decode_s(request_latency_bounds()),
       prompt_size(one_two_five(max_model_len)),
       generation_size(one_two_five(max_model_len)),
+      most_tokens(one_two_five(max_model_len)),
       max_tokens(one_two_five(max_model_len)),
       n({1, 2, 5, 10, 20}),
       computed_size(one_two_five(max_model_len)),
-      iteration_tokens({1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}),
+      iteration_tokens({step_size_bounds.begin(), step_size_bounds.end()}),
       labels_(fmt::format("model_name=\"{}\",engine=\"0\"", escaped(model_name))),
       block_tokens_(block_tokens),
       prefix_caching_(prefix_caching) {}
 
-/// The engine counts steps and their tokens; the steps since the last scrape are taken as equally large.
 double Metrics::see_steps(const EngineStats& stats) {
-  const SeenSteps now{stats.steps, stats.prompt_tokens + stats.generation_tokens, stats.device_us, now_us()};
+  iteration_tokens.set(stats.steps_by_tokens, static_cast<double>(stats.prompt_tokens + stats.generation_tokens));
+  const SeenSteps now{stats.device_us, now_us()};
   const SeenSteps before = seen_steps_.with([&](SeenSteps& seen) { return std::exchange(seen, now); });
-  const int64_t steps = now.steps - before.steps;
-  if (steps > 0)
-    iteration_tokens.observe_many(static_cast<double>(now.tokens - before.tokens) / static_cast<double>(steps), steps);
   const int64_t passed_us = std::max<int64_t>(1, now.at_us - before.at_us);
   return std::min(1.0, static_cast<double>(now.device_us - before.device_us) / static_cast<double>(passed_us));
 }
@@ -191,6 +194,7 @@ void Metrics::write_requests(MetricsPage& page) const {
               ",source=\"local_compute\"");
   page.sample("vllm:prompt_tokens_by_source_total", cached_tokens.load(), ",source=\"local_cache_hit\"");
 
+  page.counter("vllm:tool_call_parser_invocations_total", tool_calls.load(), "Tool calls found in answers.");
   page.family("vllm:request_success_total", "counter", "Requests that ended, by reason.");
   static constexpr std::array<std::string_view, 4> reasons = {"stop", "length", "abort", "error"};
   for (size_t i = 0; i < reasons.size(); ++i) {
@@ -220,8 +224,7 @@ void Metrics::write_latencies(MetricsPage& page) const {
   page.histogram("vllm:request_decode_time_seconds", decode_s, "From the first token to the last.");
   page.histogram("vllm:request_prompt_tokens", prompt_size, "Prompt tokens of a request.");
   page.histogram("vllm:request_generation_tokens", generation_size, "Tokens of an answer.");
-  page.histogram("vllm:request_max_num_generation_tokens", max_tokens,
-                 "Largest number of tokens that a request could get.");
+  page.histogram("vllm:request_max_num_generation_tokens", most_tokens, "Tokens of a request's longest answer.");
   page.histogram("vllm:request_params_max_tokens", max_tokens, "The max_tokens of requests.");
   page.histogram("vllm:request_params_n", n, "The n of requests.");
   page.histogram("vllm:request_prefill_kv_computed_tokens", computed_size,

@@ -20,6 +20,8 @@ class Histogram {
   explicit Histogram(std::vector<double> bounds);
   void observe(double value) { observe_many(value, 1); }
   void observe_many(double value, int64_t times);
+  /// All samples at once, counted elsewhere: `buckets` as here.
+  void set(std::span<const int64_t> buckets, double sum);
   int64_t count() const;
   double sum() const { return sum_.load(std::memory_order_relaxed); }
   const std::vector<double>& bounds() const { return bounds_; }
@@ -56,12 +58,13 @@ class Metrics {
   Counter generation_tokens{0};
   Counter cached_tokens{0};
   Counter disconnected{0};
+  Counter tool_calls{0};
   Counter streams_open{0};
   std::array<Counter, 4> ended{};    // by Ended
   std::array<Counter, 6> refused{};  // by Refusal
   Histogram first_token_s, inter_token_s, token_mean_s;
   Histogram e2e_s, queue_s, inference_s, prefill_s, decode_s;
-  Histogram prompt_size, generation_size, max_tokens, n, computed_size;
+  Histogram prompt_size, generation_size, most_tokens, max_tokens, n, computed_size;
   Histogram iteration_tokens;
 
   void count(Ended reason) { ended[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
@@ -72,8 +75,6 @@ class Metrics {
 
  private:
   struct SeenSteps {
-    int64_t steps = 0;
-    int64_t tokens = 0;
     int64_t device_us = 0;
     int64_t at_us = 0;
   };

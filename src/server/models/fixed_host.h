@@ -15,6 +15,7 @@ class BorrowedService final : public TokenService {
   void cancel(RequestId id) override { owned_.cancel(id); }
   void stop_accepting() override { owned_.stop_accepting(); }
   EngineStats stats() const override { return owned_.stats(); }
+  void reset_prefix_cache() override { owned_.reset_prefix_cache(); }
 
  private:
   TokenService& owned_;

@@ -140,8 +140,6 @@ void read_ollama_options(Fields& fields, const TextModel& model, bool completion
     common.limits.max_tokens = read_peer_tokens(options, "num_predict");
     common.limits.stops = read_peer_stops(options, "stop");
     pass_over(options);
-    if (options.describing()) return;
-    for (const std::string& name : options.unknown()) common.unknown.push_back("options." + name);
   });
   add_peer_defaults(kDefaults, model.options, body);
   read_format(fields, body);

@@ -20,7 +20,6 @@ struct OllamaCommon {
   std::string served;  // the name that it is served under
   std::optional<double> keep_alive_s;
   PeerLimits limits;
-  std::vector<std::string> unknown;  // options that nobody knows
 };
 
 /// Reads the model, keep_alive and what changes nothing here.

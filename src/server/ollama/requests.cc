@@ -25,15 +25,6 @@ Generation loaded(const OllamaCommon& common, bool chat) {
   return generation;
 }
 
-void note_unknown(Fields& fields, const ServerOptions& options, OllamaCommon& common,
-                  std::vector<std::string>& unknown) {
-  if (options.strict_params && !common.unknown.empty()) {
-    fields.invalid("options", "unknown_parameter", fmt::format("unknown option: '{}'", common.unknown.front()));
-  }
-  read_unknown(fields, options, unknown);
-  unknown.insert(unknown.end(), common.unknown.begin(), common.unknown.end());
-}
-
 Generation finished(Generation generation, const OllamaCommon& common, std::vector<std::string> unknown,
                     const OllamaForm& form) {
   generation.protocol = Protocol::ollama;
@@ -58,7 +49,7 @@ class GenerateReader {
     if (variables != nullptr && !plain) body.set("chat_template_kwargs", *variables);
     read_ollama_options(fields_, model_, plain, common, body);
     std::vector<std::string> unknown;
-    note_unknown(fields_, model_.options, common, unknown);
+    read_unknown(fields_, model_.options, unknown);
     if (fields_.failed()) return *fields_.error();
     if (fields_.describing()) return Generation();
     if (prompt_.empty()) return loaded(common, false);
@@ -156,7 +147,7 @@ Checked<Generation> read_ollama_chat(Fields& fields, const TextModel& model) {
   const Json::Array* tools = fields.array("tools", kMaxMessages);
   const Json::Array* messages = fields.array("messages", kMaxMessages);
   std::vector<std::string> unknown;
-  note_unknown(fields, model.options, common, unknown);
+  read_unknown(fields, model.options, unknown);
   if (fields.failed()) return *fields.error();
   if (fields.describing()) return Generation();
   if (messages == nullptr || messages->empty()) return loaded(common, true);

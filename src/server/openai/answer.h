@@ -54,6 +54,9 @@ class Answer {
   /// Of its tokens; needs their logprobs.
   double mean_logprob() const { return tokens_ == 0 ? 0.0 : logprob_sum_ / tokens_; }
 
+  /// Tools that were called so far.
+  int32_t calls() const { return calls_; }
+
  private:
   void add_token(const TokenEvent& event, size_t index, AnswerPiece& piece);
   std::string text_of(int32_t token);

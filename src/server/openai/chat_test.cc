@@ -420,6 +420,65 @@ TEST_F(ChatTest, RefusesUnknownFieldsWhenStrict) {
   EXPECT_EQ(chat().status, 200);
 }
 
+TEST_F(ChatTest, NamesUnknownFieldsInsideOfOthers) {
+  start();
+
+  const HttpResponse response = chat(R"("response_format":{"type":"text","tpye":1},"stream_options":null)");
+
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(header(response, "x-unknown-fields"), "response_format.tpye");
+}
+
+/// Those that are read here and those that become requests of another kind.
+class UnknownFields : public ServerTest, public ::testing::WithParamInterface<std::pair<const char*, const char*>> {};
+
+TEST_P(UnknownFields, AreNamedOrRefused) {
+  start();
+  const HttpResponse response = post(GetParam().first, GetParam().second);
+
+  EXPECT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(header(response, "x-unknown-fields"), "temprature");
+}
+
+TEST_P(UnknownFields, AreRefusedWhenStrict) {
+  options_.strict_params = true;
+  start();
+  const HttpResponse response = post(GetParam().first, GetParam().second);
+
+  EXPECT_EQ(response.status, 400);
+  EXPECT_THAT(response.body, HasSubstr("'temprature'"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Routes, UnknownFields,
+    ::testing::Values(
+        std::pair("/v1/messages",
+                  R"({"max_tokens":3,"temprature":1,"metadata":{},"messages":[{"role":"user","content":"a"}]})"),
+        std::pair("/v1/messages/count_tokens", R"({"temprature":1,"messages":[{"role":"user","content":"a"}]})"),
+        std::pair("/tokenize", R"({"temprature":1,"prompt":"a"})"),
+        std::pair("/tokenize", R"({"temprature":1,"content":"a"})"),
+        std::pair("/tokenize", R"({"temprature":1,"messages":[{"role":"user","content":"a"}]})"),
+        std::pair("/detokenize", R"({"temprature":1,"tokens":[97]})"),
+        std::pair("/apply-template", R"({"temprature":1,"messages":[{"role":"user","content":"a"}]})")));
+
+TEST_F(ChatTest, ToolsOfTheVendorAreNamedOrRefused) {
+  const std::string body =
+      R"({"max_tokens":3,"messages":[{"role":"user","content":"a"}],"tools":[{"type":"web_search_20250305","name":"w"}]})";
+  start();
+  EXPECT_EQ(header(post("/v1/messages", body), "x-unknown-fields"), "tools.0.type=web_search_20250305");
+
+  options_.strict_params = true;
+  start();
+  EXPECT_EQ(post("/v1/messages", body).status, 400);
+}
+
+TEST_F(ChatTest, R131AdaptersAreRefused) {
+  start();
+
+  expect_error(post("/v1/load_lora_adapter", "{}"), 400, "lora_name", "unsupported_parameter");
+  expect_error(post("/v1/unload_lora_adapter", "{}"), 400, "lora_name", "unsupported_parameter");
+}
+
 TEST_F(ChatTest, RefusesBadMessages) {
   start();
   const auto send = [&](const std::string& messages) {

@@ -338,12 +338,24 @@ std::vector<std::string> Fields::unknown() const {
   for (const auto& [name, value] : object_.members()) {
     if (std::find(known_.begin(), known_.end(), name) == known_.end()) names.push_back(name);
   }
+  names.insert(names.end(), unknown_inside_.begin(), unknown_inside_.end());
   return names;
+}
+
+void Fields::keep_names(std::string_view name, const Fields& inside) {
+  const auto keep = [&](const std::vector<std::string>& names, std::vector<std::string>& to) {
+    for (const std::string& inner : names) to.push_back(fmt::format("{}.{}", name, inner));
+  };
+  keep(inside.unknown(), unknown_inside_);
+  keep(inside.known_, known_inside_);
+  keep(inside.known_inside_, known_inside_);
 }
 
 std::string Fields::nearest(std::string_view name) const {
   const std::string_view start = name.substr(0, 64);
-  return *std::min_element(known_.begin(), known_.end(), [&](const std::string& a, const std::string& b) {
+  std::vector<std::string> names = known_;
+  names.insert(names.end(), known_inside_.begin(), known_inside_.end());
+  return *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
     return edit_distance(a, start) < edit_distance(b, start);
   });
 }

@@ -61,6 +61,7 @@ class Fields {
     Fields inside(*value, full_name(name) + ".");
     read(inside);
     if (inside.failed()) fail(*inside.error());
+    keep_names(name, inside);
     return true;
   }
   std::optional<bool> boolean(std::string_view name);
@@ -93,6 +94,7 @@ class Fields {
 
   /// What has been read, in that order.
   const std::vector<std::string>& known() const { return known_; }
+  /// Those inside of objects whose members were read too, as "stream_options.x".
   std::vector<std::string> unknown() const;
   /// The known name that looks most like this one.
   std::string nearest(std::string_view name) const;
@@ -100,11 +102,14 @@ class Fields {
 
  private:
   void note(std::string_view name, Json schema);
+  void keep_names(std::string_view name, const Fields& inside);
 
   const Json& object_;
   const std::string path_;
   FieldNotes* const notes_ = nullptr;
   std::vector<std::string> known_;
+  std::vector<std::string> known_inside_;
+  std::vector<std::string> unknown_inside_;
   std::optional<ApiError> error_;
 };
 

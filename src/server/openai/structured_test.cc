@@ -26,6 +26,23 @@ class StructuredTest : public ServerTest {
   }
 };
 
+TEST_F(StructuredTest, MessagesHaveFormats) {
+  start();
+  const auto ask = [&](const std::string& more) {
+    return post("/v1/messages", R"({"max_tokens":3,"messages":[{"role":"user","content":"a"}],)" + more + "}").status;
+  };
+
+  EXPECT_EQ(ask(R"("output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"boolean"}}})"),
+            200);
+  EXPECT_EQ(first_bytes(), "ft");
+  EXPECT_EQ(ask(R"("output_format":{"type":"json_schema","schema":{"type":"null"}})"), 200);
+  EXPECT_EQ(first_bytes(), "n");
+  EXPECT_EQ(ask(R"("output_config":{"effort":"low"})"), 200);
+  EXPECT_EQ(first_bytes(), "no mask");
+  EXPECT_EQ(ask(R"("output_config":{"format":{"type":"xml"}})"), 400);
+  EXPECT_EQ(ask(R"("output_config":{"format":{"type":"json_schema"}})"), 400);
+}
+
 TEST_F(StructuredTest, EveryWayToAskMakesAMask) {
   start();
   const std::vector<std::pair<std::string, std::string>> cases = {

@@ -62,12 +62,6 @@ Json describe(const std::string& name, const ModelState& state, int64_t created)
 
 }  // namespace
 
-Checked<std::string> tokenize(std::string_view body, const TextModel& model) {
-  ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  Fields fields(json);
-  return tokenize(fields, model);
-}
-
 Checked<std::string> tokenize(Fields& fields, const TextModel& model) {
   read_model(fields, model.options);
   const bool with_texts = fields.boolean("return_token_strs").value_or(false);
@@ -100,12 +94,6 @@ Checked<std::string> tokenize(Fields& fields, const TextModel& model) {
   out.set("tokens", std::move(ids));
   out.set("token_strs", with_texts ? std::move(texts) : Json());
   return out.dump();
-}
-
-Checked<std::string> detokenize(std::string_view body, const TextModel& model) {
-  ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  Fields fields(json);
-  return detokenize(fields, model);
 }
 
 Checked<std::string> detokenize(Fields& fields, const TextModel& model) {

@@ -14,8 +14,6 @@
 namespace quern {
 
 /// Bodies of answers.
-Checked<std::string> tokenize(std::string_view body, const TextModel& model);
-Checked<std::string> detokenize(std::string_view body, const TextModel& model);
 Checked<std::string> tokenize(Fields& fields, const TextModel& model);
 Checked<std::string> detokenize(Fields& fields, const TextModel& model);
 /// What a client needs to make the same prompts itself, in the words of tokenizer_config.json.

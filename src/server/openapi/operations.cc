@@ -20,7 +20,7 @@ void completion(Fields& fields, const TextModel& model) { (void)read_completion(
 void embeddings(Fields& fields, const TextModel& model) { (void)read_embeddings(fields, model); }
 void score(Fields& fields, const TextModel& model) { (void)read_score(fields, model); }
 void rerank(Fields& fields, const TextModel& model) { (void)read_rerank(fields, model); }
-void messages(Fields& fields, const TextModel&) { (void)chat_of_messages(fields, true); }
+void messages(Fields& fields, const TextModel& model) { (void)chat_of_messages(fields, model.options, true); }
 void tokens(Fields& fields, const TextModel& model) { (void)tokenize(fields, model); }
 void text(Fields& fields, const TextModel& model) { (void)detokenize(fields, model); }
 void response(Fields& fields, const TextModel& model) {
