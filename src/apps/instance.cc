@@ -244,6 +244,7 @@ Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const
   std::set<int32_t> ends;
   add_ids(checkpoint.config().find("eos_token_id"), &ends);
   add_ids(checkpoint.generation_config().find("eos_token_id"), &ends);
+  add_ids(defaults.values.find("eos_token_id"), &ends);
   ends.insert(tokenizer.end_of_generation().begin(), tokenizer.end_of_generation().end());
   defaults.end_tokens.assign(ends.begin(), ends.end());
   return defaults;
