@@ -33,10 +33,11 @@ bench-peers:  ## builds llama.cpp's Python package once, so that make bench can 
 	@tools/bootstrap test
 	@tools/build_peers
 
-test-models:  ## the larger real models of docs/models.md: downloads 480 MB
+test-models:  ## the larger real models of docs/models.md: downloads 565 MB
 	@tools/bootstrap test
 	@tools/build release quern tests
 	@tools/fetch_model qwen2.5-coder-0.5b >/dev/null
+	@tools/fetch_model minilm >/dev/null
 	@tools/run_tests models
 
 soak:  ## the oracle test with a million requests

@@ -81,6 +81,7 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, Device& device, con
   ASSIGN_OR_RETURN(Built built, build(plan.spec, store));
   CHECK(store.bytes() == plan.weight_bytes);
   store.fill(device, options.threads > 0 ? options.threads : usable_cores(), options.progress);
+  TRY(store.check_scales());
   TRY(checkpoint.check_unchanged());
   return LoadedModel{std::move(plan.spec), std::move(memory), std::move(built.decoder), built.pooler,
                      std::move(plan.task)};

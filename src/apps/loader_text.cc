@@ -120,10 +120,11 @@ struct TemplateSources {
   std::optional<std::string> chat, tools;
 };
 
-/// Those in tokenizer_config.json: a string, or a list of named ones, "default" and "tool_use" among them.
-TemplateSources templates_of(const Json& tokenizer_config) {
+/// Those in tokenizer_config.json or chat_template.json: a string, or a list of named ones, "default" and "tool_use"
+/// among them.
+TemplateSources templates_of(const Json& file) {
   TemplateSources found;
-  const Json* value = tokenizer_config.present("chat_template");
+  const Json* value = file.present("chat_template");
   if (value == nullptr) return found;
   if (value->is_string()) found.chat = value->as_string();
   if (!value->is_array()) return found;
@@ -154,11 +155,14 @@ Result<std::optional<ChatTemplate>> template_from_files(const std::string& direc
     ASSIGN_OR_RETURN(const std::string for_tools, read_file(of_tools, max_text_bytes));
     return parse(own, source, for_tools);
   }
-  const std::string path = directory + "/tokenizer_config.json";
-  ASSIGN_OR_RETURN(const Json config, read_json_if_there(path));
-  const TemplateSources sources = templates_of(config);
-  if (!sources.chat) return std::optional<ChatTemplate>();
-  return parse(path, *sources.chat, sources.tools);
+  // The last is what processors of images wrote before there were .jinja files.
+  for (const char* name : {"/tokenizer_config.json", "/chat_template.json"}) {
+    const std::string path = directory + name;
+    ASSIGN_OR_RETURN(const Json file, read_json_if_there(path));
+    const TemplateSources sources = templates_of(file);
+    if (sources.chat) return parse(path, *sources.chat, sources.tools);
+  }
+  return std::optional<ChatTemplate>();
 }
 
 }  // namespace

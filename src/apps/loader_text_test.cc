@@ -82,6 +82,10 @@ TEST(LoaderText, ATemplateOfItsOwnWinsOverTheConfigurations) {
   const Directory model;
   EXPECT_EQ(template_of(model), "none");
 
+  model.write("chat_template.json", R"({"chat_template": "of a processor"})");
+  model.write("tokenizer_config.json", R"({"chat_template": null})");
+  EXPECT_EQ(template_of(model), "of a processor");
+
   model.write("tokenizer_config.json", R"({"chat_template": "from config"})");
   EXPECT_EQ(template_of(model), "from config");
 

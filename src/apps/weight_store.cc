@@ -29,16 +29,6 @@ constexpr float pool_scale = 6.0F * pool_spread / e4m3_largest;  // of the rows 
 
 int64_t plane_bytes(int64_t cols, int group, int bytes) { return (cols + group - 1) / group * bytes; }
 
-/// Where the row that is to become `row` stands in a file that keeps rotary pairs side by side
-/// (StoredTensor::rope_heads).
-int64_t stored_row(int64_t row, int64_t rows, int rope_heads) {
-  if (rope_heads == 0) return row;
-  const int64_t head_dim = rows / rope_heads;
-  const int64_t half = head_dim / 2;
-  const int64_t i = row % head_dim;
-  return row - i + (i < half ? 2 * i : 2 * (i - half) + 1);
-}
-
 int64_t stored_row_bytes(const Scheme& scheme, int64_t cols) { return cols / scheme.block_values * scheme.block_bytes; }
 /// About as many bytes of a file hold a number of values.
 int64_t stored_bytes(const Scheme& scheme, int64_t values) { return values * scheme.block_bytes / scheme.block_values; }
@@ -198,7 +188,7 @@ Result<Weight> WeightStore::add_packing(const WeightSlice& slice) {
                              checkpoint_.path(), tensor->name, slice.cols, format_info(packing.to.format).group)};
   }
   asked_.insert(tensor);
-  if (packing.scales) asked_.insert(packing.scales.tensor());
+  if (packing.scales && asked_.insert(packing.scales.tensor()).second) TRY(packing.scales.check_values(checkpoint_));
   return add_packed(packing);
 }
 
@@ -247,6 +237,7 @@ Tensor WeightStore::scales(std::span<const Weight> parts) {
 }
 
 Result<Tensor> WeightStore::spread(const std::string& name, int size) {
+  if (checkpoint_.invented()) return vectors(std::array{NamedRows{name, size}}, 0.0F);
   ASSIGN_OR_RETURN(const StoredTensor* tensor, require(name));
   int64_t stored = 1;
   for (const int64_t dim : tensor->shape) stored *= dim;
@@ -254,6 +245,12 @@ Result<Tensor> WeightStore::spread(const std::string& name, int size) {
   if ((stored != 1 && stored != size) || scheme == nullptr || scheme->block_values != 1) {
     return Error{fmt::format("{}: tensor \"{}\" holds {} values of {}, expected 1 or {}", checkpoint_.path(),
                              tensor->name, stored, tensor->type, size)};
+  }
+  const std::vector<float> values = decode_row(*scheme, tensor->bytes.data(), stored);
+  const auto broken = std::find_if_not(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+  if (broken != values.end()) {
+    return Error{fmt::format("{}: tensor \"{}\" has {} at [{}], expected finite numbers", checkpoint_.path(),
+                             tensor->name, *broken, broken - values.begin())};
   }
   asked_.insert(tensor);
   std::byte* const to = take(int64_t{size} * dtype_bytes(Dtype::f32));
@@ -390,6 +387,14 @@ std::vector<WeightStore::Task> WeightStore::tasks() const {
   return all;
 }
 
+int64_t WeightStore::stored_row(int64_t row, int64_t rows, int rope_heads) {
+  if (rope_heads == 0) return row;
+  const int64_t head_dim = rows / rope_heads;
+  const int64_t half = head_dim / 2;
+  const int64_t i = row % head_dim;
+  return row - i + (i < half ? 2 * i : 2 * (i - half) + 1);
+}
+
 void WeightStore::fill_vectors(Device& device) const {
   const auto send = [&](std::byte* to, const std::vector<float>& values) {
     device.upload(to, reinterpret_cast<const std::byte*>(values.data()),
@@ -422,11 +427,18 @@ void WeightStore::fill(Device& device, int threads, const std::function<void(dou
   int64_t total_bytes = 1;
   for (const Task& task : all) total_bytes += task.stored_bytes;
   std::atomic<size_t> next = 0;
+  std::atomic<size_t> first_broken = all.size();
   std::atomic<int64_t> done_bytes = 0;
+  const auto note_broken = [&](size_t task) {
+    size_t before = first_broken;
+    while (task < before && !first_broken.compare_exchange_weak(before, task)) {
+    }
+  };
   const auto work = [&](bool reports) {
     Scratch scratch;
     for (size_t i = next++; i < all.size(); i = next++) {
       pack(device, all[i], scratch);
+      if (broken_group_of(all[i], scratch) >= 0) note_broken(i);
       done_bytes += all[i].stored_bytes;
       if (reports && progress) progress(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
     }
@@ -435,6 +447,7 @@ void WeightStore::fill(Device& device, int threads, const std::function<void(dou
   for (int i = 1; i < threads; ++i) team.emplace_back(work, false);
   work(true);
   team.clear();
+  if (first_broken < all.size()) broken_ = all[first_broken];
   if (progress) progress(1.0);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -51,6 +52,8 @@ class WeightStore final : public Weights {
   Status check_all_used(int layers, std::string_view architecture) const;
   /// Converts and packs everything that was asked for into the memory of `device`.
   void fill(Device& device, int threads, const std::function<void(double)>& progress);
+  /// After fill(): an error that names a tensor of blocks with a scale that is not finite.
+  Status check_scales() const;
 
  private:
   /// A tensor of the checkpoint under the name that models ask for.
@@ -104,6 +107,9 @@ class WeightStore final : public Weights {
     std::vector<float> row_scales;
   };
 
+  /// Where the row that is to become `row` stands in a file that keeps rotary pairs side by side
+  /// (StoredTensor::rope_heads).
+  static int64_t stored_row(int64_t row, int64_t rows, int rope_heads);
   Known find(std::string_view name) const;
   Result<const StoredTensor*> require(const std::string& name) const;
   Result<Weight> add_packing(const WeightSlice& slice);
@@ -135,6 +141,8 @@ class WeightStore final : public Weights {
   /// The planes of row `row` of a packing; returns its scale.
   float read_row(const Packing& packing, int32_t row, std::byte* data, std::byte* scales) const;
   void pack(Device& device, const Task& task, Scratch& scratch) const;
+  /// The first group of a task's rows, as they were read, that has a scale which is not finite; -1: none.
+  int64_t broken_group_of(const Task& task, const Scratch& scratch) const;
   /// The file's pages of a task are not read again.
   void drop(const Task& task) const;
 
@@ -149,6 +157,7 @@ class WeightStore final : public Weights {
   std::vector<Vector> vectors_;
   std::vector<Constant> constants_;
   std::vector<RowPool> pools_;
+  std::optional<Task> broken_;  // the first with a scale that is not finite
 };
 
 }  // namespace quern

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <fmt/format.h>
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -281,7 +282,8 @@ TEST(WeightStore, RefusesEightBitFloatsThatItDoesNotUnderstand) {
     checkpoint.add(layer + "q_proj.weight", "F8_E4M3", {40, cols}, random_f8(40 * cols, 1, values));
     int64_t count = 1;
     for (const int64_t dim : shape) count *= dim;
-    checkpoint.add_floats(layer + "q_proj." + scales, std::move(shape), random_values(static_cast<int>(count), 2));
+    checkpoint.add_floats(layer + "q_proj." + scales, std::move(shape),
+                          std::vector<float>(static_cast<size_t>(count), 0.5F));
     Store store(checkpoint);
     const auto matrix = store.weights().matrix({{layer + "q_proj", 40}}, cols, false);
     return matrix.ok() ? "accepted" : matrix.error().message;
@@ -298,6 +300,87 @@ TEST(WeightStore, RefusesEightBitFloatsThatItDoesNotUnderstand) {
   Store store(checkpoint);
   ASSERT_TRUE(store.weights().weight("model.embed_tokens.weight", 40, cols).ok());
   EXPECT_THAT(store.weights().check_all_used(1, "Fake").error().message, HasSubstr("only linear layers"));
+}
+
+TEST(WeightStore, RefusesScalesBesideWeightsThatAreNoFiniteNumbers) {
+  const auto answer = [](const std::string& name, std::vector<int64_t> shape, std::vector<float> scales) {
+    TensorsInMemory checkpoint;
+    std::vector<float> values;
+    checkpoint.add(layer + "o_proj.weight", "F8_E4M3", {256, cols}, random_f8(256 * cols, 1, values));
+    checkpoint.add_floats(layer + "o_proj." + name, std::move(shape), scales);
+    Store store(checkpoint);
+    const auto matrix = store.weights().matrix({{layer + "o_proj", 256}}, cols, false);
+    return matrix.ok() ? "accepted" : matrix.error().message;
+  };
+  const std::string tensor = "fake: tensor \"" + layer + "o_proj.";
+  std::vector<float> of_rows(256, 0.5F);
+  of_rows[255] = -INFINITY;
+
+  EXPECT_EQ(answer("weight_scale", {1}, {0.0F}), "accepted");
+  EXPECT_EQ(answer("weight_scale", {1}, {NAN}),
+            tensor + "weight_scale\" has nan at [0], expected finite scales of at least 0");
+  EXPECT_EQ(answer("weight_scale", {256, 1}, of_rows),
+            tensor + "weight_scale\" has -inf at [255], expected finite scales of at least 0");
+  EXPECT_EQ(answer("weight_scale_inv", {2, 2}, {1.0F, 1.0F, -0.5F, NAN}),
+            tensor + "weight_scale_inv\" has -0.5 at [1, 0], expected finite scales of at least 0");
+
+  TensorsInMemory checkpoint;
+  checkpoint.add(layer + "q_proj.weight", "NVFP4", {2, 64}, std::vector<std::byte>(72));
+  checkpoint.add_floats(layer + "q_proj.scale", {1}, {INFINITY});
+  checkpoint.add_floats(layer + "k_scale", {2}, {1.0F, NAN});
+  Store store(checkpoint);
+  EXPECT_THAT(store.weights().matrix({{layer + "q_proj", 2}}, 64, false).error().message, HasSubstr("has inf at [0]"));
+  EXPECT_EQ(store.weights().spread(layer + "k_scale", 2).error().message,
+            "fake: tensor \"" + layer + "k_scale\" has nan at [1], expected finite numbers");
+}
+
+/// Where types keep a float16 scale in a block, in bytes; or the e8m0.
+struct ScalePlace {
+  const char* type;
+  size_t first;
+  uint16_t broken = 0x7E00;
+};
+
+TEST(WeightStore, RefusesBlocksWhoseScalesAreNoFiniteNumbers) {
+  const ScalePlace places[] = {
+      {"Q4_0", 0},   {"Q4_1", 0},   {"Q4_1", 2, 0xFC00}, {"Q5_0", 0},   {"Q5_1", 2},    {"Q8_0", 0, 0x7C00},
+      {"IQ4_NL", 0}, {"Q2_0", 0},   {"Q1_0", 0},         {"TQ2_0", 64}, {"TQ1_0", 52},  {"Q2_K", 80},
+      {"Q2_K", 82},  {"Q3_K", 108}, {"Q4_K", 0},         {"Q4_K", 2},   {"Q5_K", 0},    {"Q5_K", 2, 0xFC01},
+      {"Q6_K", 208}, {"IQ4_XS", 0}, {"IQ3_XXS", 0},      {"IQ3_S", 0},  {"IQ2_XXS", 0}, {"IQ2_XS", 0},
+      {"IQ2_S", 0},  {"IQ1_S", 0},  {"MXFP4", 0, 0xFF}};
+  const std::vector<testing::QuantCase> cases = testing::quant_cases(QUERN_SOURCE_DIR);
+  const auto device = make_device(DeviceKind::cpu, {.threads = 1}).value();
+  for (const ScalePlace& place : places) {
+    SCOPED_TRACE(place.type);
+    const auto one =
+        std::find_if(cases.begin(), cases.end(), [&](const auto& test) { return test.type == place.type; });
+    ASSERT_NE(one, cases.end());
+    const Scheme& scheme = *find_scheme(place.type);
+    const auto values = static_cast<int>(one->floats.size());
+    for (const bool broken : {false, true}) {
+      std::vector<std::byte> stored;
+      for (int row = 0; row < 3; ++row) stored.insert(stored.end(), one->stored.begin(), one->stored.end());
+      const size_t last_block = stored.size() - static_cast<size_t>(scheme.block_bytes);
+      if (broken) {
+        stored[last_block + place.first] = static_cast<std::byte>(place.broken & 255U);
+        if (place.broken > 255U) stored[last_block + place.first + 1] = static_cast<std::byte>(place.broken >> 8);
+      }
+      TensorsInMemory checkpoint;
+      checkpoint.add("table", place.type, {3, values}, stored);
+      Store store(checkpoint);
+      ASSERT_TRUE(store.weights().weight("table", 3, values).ok());
+      store.weights().fill(*device, 2, nullptr);
+
+      const Status checked = store.weights().check_scales();
+
+      const int64_t first = values - scheme.block_values;
+      EXPECT_EQ(checked.ok() ? "sound" : checked.error().message,
+                broken ? fmt::format("fake: tensor \"table\" has a scale that is not finite, that of the values from "
+                                     "[2, {}] on",
+                                     first)
+                       : "sound");
+    }
+  }
 }
 
 TEST(WeightStore, TensorsThatAModelLeavesAreNoError) {

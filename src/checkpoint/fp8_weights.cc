@@ -161,6 +161,18 @@ Result<StoredScales> StoredScales::of_f8(const Checkpoint& checkpoint, const Sto
   return found;
 }
 
+Status StoredScales::check_values(const Checkpoint& checkpoint) const {
+  const int64_t count = count_of(*tensor_);
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = number(*tensor_, i);
+    if (std::isfinite(value) && value >= 0.0F) continue;
+    const std::string place = in_blocks() ? fmt::format("{}, {}", i / blocks_, i % blocks_) : fmt::format("{}", i);
+    return Error{fmt::format("{}: tensor {} has {} at [{}], expected finite scales of at least 0", checkpoint.path(),
+                             quoted(tensor_->name), value, place)};
+  }
+  return {};
+}
+
 float StoredScales::at(int64_t row, int64_t block_column) const {
   const int64_t scale = row / rows_each_;
   return number(*tensor_, in_blocks() ? scale * blocks_ + block_column : scale);

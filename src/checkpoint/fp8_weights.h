@@ -30,6 +30,8 @@ class StoredScales {
   explicit operator bool() const { return tensor_ != nullptr; }
   const StoredTensor* tensor() const { return tensor_; }
   bool in_blocks() const { return blocks_ > 0; }
+  /// An error that names the first that is not finite or below zero. Zero is that of rows of zeros.
+  Status check_values(const Checkpoint& checkpoint) const;
   /// Of columns [128 * block_column, ...) of a row; rows of stacked matrices are counted through.
   float at(int64_t row, int64_t block_column) const;
 

@@ -193,6 +193,11 @@ TEST(GgufConfig, Experts) {
   too_many[1] = with("qwen3moe.expert_used_count", 9);
   EXPECT_THAT(refusal("qwen3moe", too_many), HasSubstr("expert_used_count"));
   EXPECT_THAT(refusal("llama", {with("llama.expert_count", 8)}), HasSubstr("expert_used_count\" is missing"));
+
+  std::vector<Change> shared = {with("granitemoe.expert_count", 8), with("granitemoe.expert_used_count", 2)};
+  EXPECT_FALSE(config("granitemoe", shared).has("shared_intermediate_size"));
+  shared.push_back(with("granitemoe.expert_shared_feed_forward_length", 48));
+  EXPECT_EQ(config("granitemoe", shared).integer("shared_intermediate_size"), 48);
 }
 
 TEST(GgufConfig, PartOfAHeadMayRotate) {

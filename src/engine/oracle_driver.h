@@ -143,6 +143,7 @@ struct OracleCase {
   double failures = 0;
   double others = 0;  // pooled and scores
   uint64_t device_dies_at = 0;
+  int ranks = 1;  // devices that run every plan, each for itself and all alike
   int check_every = 1;
 
   static OracleCase random(std::mt19937_64& random, int requests);
@@ -187,6 +188,7 @@ inline OracleCase OracleCase::random(std::mt19937_64& random, int requests) {
   c.failures = often(0.1);
   c.others = often(0.3);
   if (pick(0, 14) == 0) c.device_dies_at = static_cast<uint64_t>(pick(1, 60));
+  if (pick(0, 9) == 0) c.ranks = pick(2, 3);
   return c;
 }
 
@@ -196,7 +198,8 @@ class OracleDriver {
       : case_(with_drafter(std::move(c), *this)),
         random_(seed),
         scheduler_(case_.options),
-        device_(case_.model, case_.options.groups, case_.options.pages, case_.options.max_num_seqs) {
+        device_(case_.model, case_.options.groups, case_.options.pages, case_.options.max_num_seqs),
+        other_ranks_(size_t(case_.ranks - 1), device_) {
     for (int i = 0; i < case_.prefixes; ++i) prefixes_.push_back(random_tokens(case_.max_prompt));
   }
 
@@ -235,6 +238,7 @@ class OracleDriver {
   void submit();
   void cancel();
   bool plan();
+  static bool gives_the_same(const StepResult& a, const StepResult& b);
   bool complete();
   bool answer_mask();
   void collect();
@@ -247,6 +251,7 @@ class OracleDriver {
   std::mt19937_64 random_;
   Scheduler scheduler_;
   OracleDevice device_;
+  std::vector<OracleDevice> other_ranks_;
   std::vector<std::vector<int32_t>> prefixes_;
   std::map<RequestId, Live> live_;
   uint64_t submitted_ = 0;
@@ -370,8 +375,17 @@ inline bool OracleDriver::plan() {
   for (const Slice& slice : plan.slices) tokens += slice.count;
   if (tokens > case_.options.max_num_batched_tokens) wrong_ = "a step over its budget";
   device_.submitted(plan);
+  for (OracleDevice& rank : other_ranks_) rank.submitted(plan);
   in_flight_.push_back(std::move(plan));
   return true;
+}
+
+inline bool OracleDriver::gives_the_same(const StepResult& a, const StepResult& b) {
+  return a.step == b.step &&
+         std::ranges::equal(a.slices, b.slices, [](const SliceResult& one, const SliceResult& other) {
+           return one.tokens == other.tokens && one.vector == other.vector && one.error == other.error &&
+                  one.prompt_logprobs.size() == other.prompt_logprobs.size();
+         });
 }
 
 /// The oldest step comes back, once it has all its masks.
@@ -383,6 +397,11 @@ inline bool OracleDriver::complete() {
     if (slice.masked && !masks.contains(slice.row)) return false;
   }
   StepResult result = device_.run(plan, masks);
+  for (OracleDevice& rank : other_ranks_) {
+    const StepResult same = rank.run(plan, masks);
+    if (!rank.wrong().empty()) wrong_ = rank.wrong();
+    if (!gives_the_same(result, same)) wrong_ = "two ranks made different things of one plan";
+  }
   if (case_.device_dies_at > 0 && result.step >= case_.device_dies_at) result.device_error = "the device died";
   masks_.erase(plan.step);
   in_flight_.pop_front();

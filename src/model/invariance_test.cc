@@ -13,6 +13,7 @@
 #include "apps/hub/resolve.h"
 #include "apps/instance.h"
 #include "apps/loader.h"
+#include "model/matrix_testing.h"
 #include "model/testing.h"
 #include "ops/kernel.h"
 
@@ -168,9 +169,7 @@ TEST_P(Invariance, C10C22InRandomMixturesOfPromptsAndSingleTokens) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Place& place : testing::all_places()) {
-    for (const char* name : {"llama3_rope", "qwen3_moe", "gemma3", "deepseek_v3", "gpt_oss", "qwen3_5", "gemma4",
-                             "gemma4_e", "gemma4_moe", "olmo3", "cohere2", "gpt2", "ministral3"})
-      all.push_back({name, place});
+    for (const std::string& name : testing::golden_models()) all.push_back({name, place});
     const bool scalar = place.device == DeviceKind::cpu && place.isa == Isa::portable;
     if (!scalar) all.push_back({"smollm2", place});  // quantized weights; too slow without vectors
   }

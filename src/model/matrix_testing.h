@@ -62,6 +62,17 @@ inline std::vector<MatrixCase> matrix_cases(const std::string& folder) {
   return all;
 }
 
+/// The folders of tests/golden whose weights are as they were made, and no tool quantized: every family is there.
+inline std::vector<std::string> golden_models() {
+  std::vector<std::string> names;
+  for (const MatrixCell& cell : matrix()) {
+    if (cell.checkpoint.starts_with("golden/") && cell.files == "safetensors" && cell.form != "fp8") {
+      names.push_back(cell.name());
+    }
+  }
+  return names;
+}
+
 /// The line of a cell.
 inline void print_cell(const MatrixCell& cell, const std::string& place, const std::string& result) {
   fmt::print("matrix | {} | {} | {} | {} | {} | {}\n", cell.family, cell.files, cell.form, cell.checkpoint, place,

@@ -160,7 +160,8 @@ TEST_P(Recurrent, AfterPreemption) {
   EXPECT_GT(preemptions, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Recurrent, ::testing::Values("qwen3_5", "qwen3_next", "lfm2"),
+INSTANTIATE_TEST_SUITE_P(Families, Recurrent,
+                         ::testing::Values("qwen3_5", "qwen3_5_moe", "qwen3_next", "lfm2", "lfm2_moe"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -165,7 +165,7 @@ def serve(model):
 
 @pytest.fixture(scope="session")
 def server(serve):
-    with serve("--served-model-name", "org/scripted", "--served-model-name", "alias") as running:
+    with serve("--served-model-name", "org/scripted", "alias") as running:
         yield running
         running.wait_idle()
         assert running.stop() == 0

@@ -60,6 +60,7 @@ Status granite_moe(GgufTranslation& translation) {
   TRY(translation.vocabulary());
   TRY(translation.rope());
   TRY(translation.experts());
+  TRY(translation.copy_size("expert_shared_feed_forward_length", "shared_intermediate_size", 1 << 20));
   return multipliers(translation);
 }
 

@@ -39,6 +39,22 @@ TEST(DenseFamilies, SmolLM3DoesNotRotateEveryFourthLayer) {
             "config: \"no_rope_layers\" must be a list of 2 numbers");
 }
 
+TEST(DenseFamilies, GemmaAddsOneToNormsAndScalesTheEmbedding) {
+  const std::string config = R"({"architectures": ["GemmaForCausalLM"], "head_dim": 256, "hidden_size": 2048,
+      "intermediate_size": 16384, "max_position_embeddings": 8192, "num_attention_heads": 8, "num_hidden_layers": 18,
+      "num_key_value_heads": 1, "rms_norm_eps": 1e-06, "vocab_size": 256000, )";
+  const std::string expected =
+      "GemmaForCausalLM: 18 layers, dim 2048, vocabulary 256000, 8192 positions\n"
+      "rms norm eps 1e-06, weights + 1; embedding x 45.2548; tied output\n"
+      "layers 0-17: attention 8/1 heads of 256, scale 0.0625, rope 256 1..0.000107461; ffn 16384 gelu_tanh\n";
+  EXPECT_EQ(described(config + R"("hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh",
+                                  "rope_theta": 10000.0, "rope_scaling": null})"),
+            expected);
+  EXPECT_EQ(described(config + R"("hidden_act": "gelu_pytorch_tanh",
+                                  "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}})"),
+            expected);
+}
+
 TEST(DenseFamilies, Gemma2CapsAndAlternates) {
   EXPECT_EQ(described(with(R"({"architectures": ["Gemma2ForCausalLM"], "head_dim": 16, "sliding_window": 32,
                                "query_pre_attn_scalar": 64})")),
@@ -88,6 +104,33 @@ TEST(DenseFamilies, Glm4RotatesNeighboursOfHalfAHead) {
             "ffn 96 silu; post norms\n");
 }
 
+TEST(DenseFamilies, GlmIsGlm4WithoutNormsAfterItsBlocks) {
+  const std::string config = R"({"architectures": ["GlmForCausalLM"], "attention_bias": true, "head_dim": 128,
+      "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 13696, "max_position_embeddings": 131072,
+      "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-07,
+      "tie_word_embeddings": false, "vocab_size": 151552, )";
+  const std::string expected =
+      "GlmForCausalLM: 40 layers, dim 4096, vocabulary 151552, 131072 positions\n"
+      "rms norm eps 1.5625e-07; own output\n"
+      "layers 0-39: attention 32/2 heads of 128, scale 0.0883883, qkv bias, rope 64 interleaved 1..0.000133352; "
+      "ffn 13696 silu\n";
+  EXPECT_EQ(described(config + R"("partial_rotary_factor": 0.5, "rope_theta": 10000.0})"), expected);
+  EXPECT_EQ(described(config + R"("rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0,
+                                                      "rope_type": "default"}})"),
+            expected);
+}
+
+TEST(DenseFamilies, Olmo2HasNormsAfterItsBlocksOnly) {
+  EXPECT_EQ(described(R"({"architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "hidden_act": "silu",
+      "hidden_size": 4096, "intermediate_size": 11008, "max_position_embeddings": 4096, "num_attention_heads": 32,
+      "num_hidden_layers": 32, "num_key_value_heads": 32, "rms_norm_eps": 1e-06, "rope_scaling": null,
+      "rope_theta": 500000, "tie_word_embeddings": false, "vocab_size": 100352})"),
+            "Olmo2ForCausalLM: 32 layers, dim 4096, vocabulary 100352, 4096 positions\n"
+            "rms norm eps 1e-06; own output\n"
+            "layers 0-31: attention 32/32 heads of 128, scale 0.0883883, whole qk norm, rope 128 1..2.45514e-06; "
+            "ffn 11008 silu; norms after, none before\n");
+}
+
 TEST(DenseFamilies, Olmo3LengthensOnlyTheRopeOfFullLayers) {
   EXPECT_EQ(described(with(R"({"architectures": ["Olmo3ForCausalLM"], "num_hidden_layers": 4, "sliding_window": 32,
       "rope_theta": 10000.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
@@ -114,6 +157,20 @@ TEST(DenseFamilies, GraniteMultiplies) {
             "config: \"layer_types\" of a GraniteMoeHybrid must be attention; state spaces are not supported");
 }
 
+TEST(DenseFamilies, CohereHasParallelPartsAndNormsOfHeadsWhereItSaysSo) {
+  const std::string config = R"({"architectures": ["CohereForCausalLM"], "attention_bias": false,
+      "hidden_act": "silu", "hidden_size": 12288, "intermediate_size": 33792, "layer_norm_eps": 1e-05,
+      "logit_scale": 0.8333333333333334, "max_position_embeddings": 8192, "num_attention_heads": 96,
+      "num_hidden_layers": 64, "num_key_value_heads": 8, "rope_theta": 75000000.0, "vocab_size": 256000)";
+  const std::string before =
+      "CohereForCausalLM: 64 layers, dim 12288, vocabulary 256000, 8192 positions\n"
+      "layer norm eps 1e-05; tied output x 0.833333\n"
+      "layers 0-63: attention 96/8 heads of 128, scale 0.0883883, ";
+  const std::string after = "rope 128 interleaved 1..1.77005e-08; ffn 33792 silu; parallel\n";
+  EXPECT_EQ(described(config + R"(, "use_qk_norm": true})"), before + "qk layer norm, " + after);
+  EXPECT_EQ(described(config + "}"), before + after);
+}
+
 TEST(DenseFamilies, Cohere2HasParallelPartsAndNoRopeWithoutAWindow) {
   EXPECT_EQ(described(with(R"({"architectures": ["Cohere2ForCausalLM"], "num_hidden_layers": 4,
                                "sliding_window": 32, "logit_scale": 0.25})")),
@@ -122,6 +179,20 @@ TEST(DenseFamilies, Cohere2HasParallelPartsAndNoRopeWithoutAWindow) {
             "layers 0-2: attention 4/4 heads of 16, scale 0.25, window 32, rope 16 interleaved 1..0.000316228; "
             "ffn 96 silu; parallel\n"
             "layers 3: attention 4/4 heads of 16, scale 0.25, no rope; ffn 96 silu; parallel\n");
+}
+
+TEST(DenseFamilies, StarCoder2HasBiasesAndAnFfnWithoutAGate) {
+  const std::string config = R"({"architectures": ["Starcoder2ForCausalLM"], "hidden_act": "gelu_pytorch_tanh",
+      "hidden_size": 3072, "intermediate_size": 12288, "max_position_embeddings": 16384, "mlp_type": "default",
+      "norm_epsilon": 1e-05, "norm_type": "layer_norm", "num_attention_heads": 24, "num_hidden_layers": 30,
+      "num_key_value_heads": 2, "rope_theta": 999999.4420358813, "sliding_window": 4096, "vocab_size": 49152, )";
+  const std::string head =
+      "Starcoder2ForCausalLM: 30 layers, dim 3072, vocabulary 49152, 16384 positions\n"
+      "layer norm eps 1e-05, bias; tied output\n"
+      "layers 0-29: attention 24/2 heads of 128, scale 0.0883883, window 4096, ";
+  const std::string ropes = "rope 128 1..1.24094e-06; plain ffn 12288 gelu_tanh";
+  EXPECT_EQ(described(config + R"("use_bias": true})"), head + "qkv bias, output bias, " + ropes + ", bias\n");
+  EXPECT_EQ(described(config + R"("use_bias": false})"), head + ropes + "\n");
 }
 
 TEST(DenseFamilies, Gpt2SpeaksInKeysOfItsOwn) {

@@ -123,6 +123,53 @@ TEST(ExpertFamilies, Mixtral) {
             "moe 2 of 8 experts of 14336 silu, renormalized\n");
 }
 
+TEST(ExpertFamilies, Olmoe) {
+  EXPECT_EQ(described(R"({"architectures": ["OlmoeForCausalLM"], "clip_qkv": null, "hidden_act": "silu",
+      "hidden_size": 2048, "intermediate_size": 1024, "max_position_embeddings": 4096, "norm_topk_prob": false,
+      "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 16,
+      "num_key_value_heads": 16, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0,
+      "tie_word_embeddings": false, "vocab_size": 50304})"),
+            "OlmoeForCausalLM: 16 layers, dim 2048, vocabulary 50304, 4096 positions\n"
+            "rms norm eps 1e-05; own output\n"
+            "layers 0-15: attention 16/16 heads of 128, scale 0.0883883, whole qk norm, rope 128 1..0.000115478; "
+            "moe 8 of 64 experts of 1024 silu\n");
+}
+
+TEST(ExpertFamilies, MiniMaxM2) {
+  EXPECT_EQ(described(R"({"architectures": ["MiniMaxM2ForCausalLM"], "head_dim": 128, "hidden_act": "silu",
+      "hidden_size": 3072, "intermediate_size": 1536, "max_position_embeddings": 196608, "num_attention_heads": 48,
+      "num_experts_per_tok": 8, "num_hidden_layers": 62, "num_key_value_heads": 8, "num_local_experts": 256,
+      "rms_norm_eps": 1e-06, "rope_theta": 5000000, "rotary_dim": 64, "scoring_func": "sigmoid",
+      "tie_word_embeddings": false, "use_qk_norm": true, "use_routing_bias": true, "vocab_size": 200064})"),
+            "MiniMaxM2ForCausalLM: 62 layers, dim 3072, vocabulary 200064, 196608 positions\n"
+            "rms norm eps 1e-06; own output\n"
+            "layers 0-61: attention 48/8 heads of 128, scale 0.0883883, whole qk norm, rope 64 1..3.23872e-07; "
+            "moe 8 of 256 experts of 1536 silu, sigmoid, renormalized, choice bias\n");
+}
+
+const std::string granite_moe = R"({"architectures": ["GraniteMoeForCausalLM"], "attention_bias": false,
+  "attention_multiplier": 0.015625, "embedding_multiplier": 12.0, "hidden_act": "silu", "hidden_size": 1024,
+  "intermediate_size": 512, "logits_scaling": 6.0, "max_position_embeddings": 4096, "num_attention_heads": 16,
+  "num_experts_per_tok": 8, "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32,
+  "residual_multiplier": 0.22, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000,
+  "tie_word_embeddings": true, "vocab_size": 49155})";
+const std::string of_granite_moe =
+    ": 24 layers, dim 1024, vocabulary 49155, 4096 positions\n"
+    "rms norm eps 1e-06; embedding x 12; tied output x 0.166667\n"
+    "layers 0-23: attention 16/8 heads of 64, scale 0.015625, rope 64 1..0.000133352; "
+    "moe 8 of 32 experts of 512 silu, renormalized";
+
+TEST(ExpertFamilies, GraniteMoe) {
+  EXPECT_EQ(described(granite_moe), "GraniteMoeForCausalLM" + of_granite_moe + "; residual x 0.22\n");
+}
+
+TEST(ExpertFamilies, GraniteMoeSharedHasOneMoreExpertForAll) {
+  const std::string shared = R"({"architectures": ["GraniteMoeSharedForCausalLM"], "shared_intermediate_size": )";
+  const std::string expected = "GraniteMoeSharedForCausalLM" + of_granite_moe;
+  EXPECT_EQ(described(granite_moe, shared + "1024}"), expected + ", 1024 shared; residual x 0.22\n");
+  EXPECT_EQ(described(granite_moe, shared + "0}"), expected + "; residual x 0.22\n");
+}
+
 const std::string gemma4 = R"({"architectures": ["Gemma4ForCausalLM"], "attention_k_eq_v": true,
   "enable_moe_block": true, "final_logit_softcapping": 30.0, "global_head_dim": 512, "head_dim": 256,
   "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2816, "hidden_size_per_layer_input": 0,

@@ -52,6 +52,51 @@ TEST(RecurrentFamilies, DescribesQwen3Next) {
       "rope 64 1..1.65482e-07; moe 10 of 512 experts of 512 silu, renormalized, 512 shared gated\n");
 }
 
+TEST(RecurrentFamilies, DescribesQwen35WithExperts) {
+  const std::string text = R"("vocab_size": 248320, "hidden_size": 2048, "num_hidden_layers": 8,
+      "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "linear_conv_kernel_dim": 4,
+      "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16,
+      "linear_num_value_heads": 32, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+      "shared_expert_intermediate_size": 512, "max_position_embeddings": 262144, "rms_norm_eps": 1e-6,
+      "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention",
+                      "linear_attention", "linear_attention", "linear_attention", "full_attention"],
+      "rope_parameters": {"mrope_interleaved": true, "mrope_section": [11, 11, 10], "rope_type": "default",
+                          "rope_theta": 10000000, "partial_rotary_factor": 0.25}})";
+  const std::string experts = "; moe 8 of 256 experts of 512 silu, renormalized, 512 shared gated\n";
+  const std::string expected =
+      ": 8 layers, dim 2048, vocabulary 248320, 262144 positions\n"
+      "rms norm eps 1e-06, weights + 1; own output\n"
+      "layers 0-2 4-6: gated delta net 32/16 heads of 128/128, convolution of 4" +
+      experts + "layers 3 7: attention 16/2 heads of 256, scale 0.0625, qk norm, output gate, rope 64 1..1.65482e-07" +
+      experts;
+  EXPECT_EQ(described(R"({"architectures": ["Qwen3_5MoeForCausalLM"], )" + text), "Qwen3_5MoeForCausalLM" + expected);
+  EXPECT_EQ(described(R"({"architectures": ["Qwen3_5MoeForConditionalGeneration"], "vision_config": {},
+                          "text_config": {)" +
+                      text + "}"),
+            "Qwen3_5MoeForConditionalGeneration" + expected);
+}
+
+TEST(RecurrentFamilies, DescribesLfm2WithExperts) {
+  const std::string config = R"({"architectures": ["Lfm2MoeForCausalLM"], "vocab_size": 65536, "hidden_size": 2048,
+      "intermediate_size": 7168, "moe_intermediate_size": 1792, "num_hidden_layers": 6, "num_attention_heads": 32,
+      "num_key_value_heads": 8, "num_experts": 32, "num_experts_per_tok": 4, "num_dense_layers": 2,
+      "conv_L_cache": 3, "conv_bias": false, "norm_eps": 1e-5, "norm_topk_prob": true, "use_expert_bias": true,
+      "routed_scaling_factor": 1.0, "max_position_embeddings": 128000, )";
+  const std::string experts = "; moe 4 of 32 experts of 1792 silu, sigmoid, renormalized, choice bias\n";
+  const std::string expected =
+      "Lfm2MoeForCausalLM: 6 layers, dim 2048, vocabulary 65536, 128000 positions\n"
+      "rms norm eps 1e-05; tied output\n"
+      "layers 0-1: gated convolution of 3; ffn 7168 silu\n"
+      "layers 2: attention 32/8 heads of 64, scale 0.125, qk norm, rope 64 1..1.53993e-06" +
+      experts + "layers 3-5: gated convolution of 3" + experts;
+  EXPECT_EQ(described(config + R"("rope_theta": 1000000.0, "tie_embedding": true,
+      "layer_types": ["conv", "conv", "full_attention", "conv", "conv", "conv"]})"),
+            expected);
+  EXPECT_EQ(described(config + R"("rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"},
+                                  "full_attn_idxs": [2]})"),
+            expected);
+}
+
 TEST(RecurrentFamilies, OldAndNewSpellingAreTheSame) {
   const std::string old_text = described(qwen(R"({"full_attention_interval": 4, "rope_theta": 1e6})"));
   EXPECT_EQ(old_text, described(qwen(R"({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.25,

@@ -159,8 +159,9 @@ std::string ExpertFiles::shared_prefix() const {
 
 Result<Matrix> ExpertFiles::shared_gate_up() const {
   const std::string prefix = shared_prefix();
-  return weights_.matrix({{prefix + "gate_proj", spec_.shared_hidden}, {prefix + "up_proj", spec_.shared_hidden}}, dim_,
-                         false);
+  return weights_.fused(prefix + "gate_up_proj",
+                        {{prefix + "gate_proj", spec_.shared_hidden}, {prefix + "up_proj", spec_.shared_hidden}}, dim_,
+                        false);
 }
 
 Result<Matrix> ExpertFiles::shared_down() const {
