@@ -90,8 +90,7 @@ void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
             Bounds{0, longest_s, true});
   flags.add("--request-timeout", "SECONDS", "longest time of a request; 0: any (default)", &server.request_timeout_s,
             between(0, longest_s));
-  flags.add("--shutdown-grace", "SECONDS", "how long new requests are answered with 503 after SIGTERM, at least (0)",
-            &o.shutdown_grace_s, between(0, longest_s));
+  flags.add("--shutdown-grace", "SECONDS", "", &o.shutdown_grace_s, between(0, longest_s));  // docs/operations.md
   flags.add("--shutdown-timeout", "SECONDS", "how long running answers may take after SIGTERM", &o.shutdown_timeout_s,
             between(0, longest_s));
   flags.add("--log-level", "LEVEL", "debug, info, warning or error", &raw.log_level);
