@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/log.h"
 
 namespace quern {
@@ -16,7 +17,7 @@ void set_log_format(LogFormat format);
 
 struct LogField {
   std::string_view name;
-  std::string value;
+  Json value;
 };
 
 /// Text: "ID MESSAGE". JSON: the fields "request_id" and "message", and those given.

@@ -39,7 +39,7 @@ std::string quoted(std::string_view text) { return Json(text).dump(); }
 std::string members(std::string_view message, std::string_view request_id, std::initializer_list<LogField> fields) {
   std::string out = fmt::format("\"message\":{}", quoted(message));
   if (!request_id.empty()) out += fmt::format(",\"request_id\":{}", quoted(request_id));
-  for (const LogField& field : fields) out += fmt::format(",{}:{}", quoted(field.name), quoted(field.value));
+  for (const LogField& field : fields) out += fmt::format(",{}:{}", quoted(field.name), field.value.dump());
   return out;
 }
 

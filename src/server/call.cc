@@ -85,7 +85,7 @@ void log_answer(LogLevel level, const std::string& id, const HttpRequest& reques
               {{"peer", request.peer},
                {"method", request.method},
                {"target", std::move(target)},
-               {"status", std::to_string(status)},
+               {"status", int64_t{status}},
                {"key", key}});
 }
 

@@ -1,6 +1,7 @@
 #include "server/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <chrono>
 #include <cstring>
 #include <fmt/format.h>
@@ -249,6 +250,7 @@ void Session::take_piece(int32_t index, AnswerPiece piece) {
   if (piece.end) {
     if (choice.submitted) model_->engine->cancel(RequestId{first_request_ + static_cast<uint64_t>(index)});
     --open_choices_;
+    finish_reason_ = piece.end->reason;
     model_->metrics.tool_calls.fetch_add(choice.answer.calls(), std::memory_order_relaxed);
     model_->metrics.count(std::string_view(piece.end->reason) == "length" ? Ended::length : Ended::stop);
   }
@@ -347,7 +349,34 @@ void Session::complete() {
   } else {
     call_->send_json(wire_->whole(best_choices(), usage_));
   }
+  log_end();
   end();
+}
+
+/// What a request was and took; nothing of its texts.
+void Session::log_end() {
+  const auto ms = [](int64_t us) { return std::round(static_cast<double>(us) / 100) / 10; };
+  const int64_t total_us = now_us() - call_->arrived_us;
+  int64_t first_us = 0;
+  int64_t queued_us = 0;
+  for (const Choice& choice : choices_) {
+    const int64_t at = choice.first_token_us;
+    if (at > 0 && (first_us == 0 || at < first_us)) first_us = at;
+    queued_us = std::max(queued_us, choice.queued_us);
+  }
+  const int64_t wait_us = first_us == 0 ? total_us : first_us - call_->arrived_us;
+  const std::string line = fmt::format(
+      "{} of {} tokens ({} cached) made {}: {:.1f} ms, the first after {:.1f}, {:.1f} queued", generation_.model,
+      usage_.prompt_tokens, usage_.cached_tokens, usage_.completion_tokens, ms(total_us), ms(wait_us), ms(queued_us));
+  log_request(LogLevel::info, call_->id, line,
+              {{"model", generation_.model},
+               {"prompt_tokens", usage_.prompt_tokens},
+               {"cached_tokens", usage_.cached_tokens},
+               {"completion_tokens", usage_.completion_tokens},
+               {"queue_ms", ms(queued_us)},
+               {"ttft_ms", ms(wait_us)},
+               {"total_ms", ms(total_us)},
+               {"finish_reason", finish_reason_}});
 }
 
 /// Of each prompt those n whose tokens were most probable on average, the best first; all in order when n are made.

@@ -72,6 +72,7 @@ class Session final : public LiveSession, public std::enable_shared_from_this<Se
   void keep_alive();
   void disconnected();
   void complete();
+  void log_end();
   void end();
   void cancel_rest();
   int32_t index_of(RequestId id) const { return static_cast<int32_t>(quern::index(id) - first_request_); }
@@ -87,7 +88,8 @@ class Session final : public LiveSession, public std::enable_shared_from_this<Se
   std::string out_;                                 // chunks of the event being taken
   Usage usage_;
   size_t open_choices_ = 0;
-  int32_t most_tokens_ = 0;  // of one choice
+  int32_t most_tokens_ = 0;    // of one choice
+  std::string finish_reason_;  // of the choice that ended last
   bool streaming_ = false;   // the head of the stream is out
   bool ended_ = false;
 };

@@ -78,7 +78,12 @@ def test_log_lines_for_machines(serve):
         lines = [json.loads(line) for line in running.log]
         answered = [line for line in lines if line.get("request_id") == "mine-1" and "status" in line]
         assert [(line["method"], line["target"], line["status"], line["level"]) for line in answered] == \
-            [("POST", "/v1/chat/completions", "200", "info")]
+            [("POST", "/v1/chat/completions", 200, "info")]
+        running.wait_for_log("finish_reason")
+        (ended,) = [line for line in map(json.loads, running.log) if "finish_reason" in line]
+        assert (ended["request_id"], ended["model"], ended["finish_reason"]) == ("mine-1", "scripted", "stop")
+        assert ended["prompt_tokens"] > ended["completion_tokens"] > 0 == ended["cached_tokens"]
+        assert 0 <= ended["queue_ms"] <= ended["ttft_ms"] <= ended["total_ms"]
         assert any(line["level"] == "warning" and "nonsense" in line["message"] for line in lines)
         assert all({"time", "level", "message"} <= set(line) for line in lines)
         assert not any("hi" in line.get("message", "").split() for line in lines)
