@@ -427,18 +427,13 @@ void WeightStore::fill(Device& device, int threads, const std::function<void(dou
   int64_t total_bytes = 1;
   for (const Task& task : all) total_bytes += task.stored_bytes;
   std::atomic<size_t> next = 0;
-  std::atomic<size_t> first_broken = all.size();
+  std::vector<char> broken(all.size());
   std::atomic<int64_t> done_bytes = 0;
-  const auto note_broken = [&](size_t task) {
-    size_t before = first_broken;
-    while (task < before && !first_broken.compare_exchange_weak(before, task)) {
-    }
-  };
   const auto work = [&](bool reports) {
     Scratch scratch;
     for (size_t i = next++; i < all.size(); i = next++) {
       pack(device, all[i], scratch);
-      if (broken_group_of(all[i], scratch) >= 0) note_broken(i);
+      broken[i] = first_broken_value(all[i], scratch) >= 0 ? 1 : 0;
       done_bytes += all[i].stored_bytes;
       if (reports && progress) progress(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
     }
@@ -447,7 +442,8 @@ void WeightStore::fill(Device& device, int threads, const std::function<void(dou
   for (int i = 1; i < threads; ++i) team.emplace_back(work, false);
   work(true);
   team.clear();
-  if (first_broken < all.size()) broken_ = all[first_broken];
+  const auto first = static_cast<size_t>(std::ranges::find(broken, 1) - broken.begin());
+  if (first < all.size()) broken_ = all[first];
   if (progress) progress(1.0);
 }
 
@@ -586,6 +582,19 @@ void WeightStore::drop(const Task& task) const {
   const int64_t rows = packing.stored(task.first_row + task.rows - 1) + 1 - first;
   checkpoint_.drop(
       packing.tensor->bytes.subspan(static_cast<size_t>(first * row_bytes), static_cast<size_t>(rows * row_bytes)));
+}
+
+Status WeightStore::check_scales() const {
+  if (!broken_) return {};
+  const Packing& packing = *broken_->packing;
+  Scratch scratch;
+  read_rows(*broken_, scratch);
+  const int64_t value = first_broken_value(*broken_, scratch);
+  const int64_t row = broken_->first_row + value / packing.to.cols;
+  return Error{fmt::format("{}: tensor \"{}\" has a scale that is not finite, that of the values from [{}, {}] on",
+                           checkpoint_.path(), packing.tensor->name,
+                           packing.stored(stored_row(row, packing.to.rows, packing.tensor->rope_heads)),
+                           value % packing.to.cols)};
 }
 
 }  // namespace quern

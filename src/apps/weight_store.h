@@ -15,6 +15,7 @@
 
 #include "checkpoint/fp8_weights.h"
 #include "checkpoint/source.h"
+#include "formats/finite_scales.h"
 #include "model/spec.h"
 #include "model/weights.h"
 #include "tensor/device.h"
@@ -142,7 +143,10 @@ class WeightStore final : public Weights {
   float read_row(const Packing& packing, int32_t row, std::byte* data, std::byte* scales) const;
   void pack(Device& device, const Task& task, Scratch& scratch) const;
   /// The first group of a task's rows, as they were read, that has a scale which is not finite; -1: none.
-  int64_t broken_group_of(const Task& task, const Scratch& scratch) const;
+  static int64_t first_broken_value(const Task& task, const Scratch& scratch) {
+    const Weight& to = task.packing->to;
+    return quern::first_broken_value(to.format, scratch.scales.data(), int64_t{task.rows} * to.cols);
+  }
   /// The file's pages of a task are not read again.
   void drop(const Task& task) const;
 

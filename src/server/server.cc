@@ -217,13 +217,25 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::ollama_copy:
       case Endpoint::ollama_delete:
       case Endpoint::ollama_absent: return ollama_models_->answer(call, route.endpoint, path);
+      case Endpoint::no_adapters: return call->send(no_adapters());
+      case Endpoint::sleep:
+      case Endpoint::wake_up:
+      case Endpoint::is_sleeping:
+      case Endpoint::reset_prefix_cache: return manage(call, route.endpoint);
+    }
+  }
+
+  void manage(const std::shared_ptr<Call>& call, Endpoint endpoint) {
+    switch (endpoint) {
       case Endpoint::sleep: return sleep(call);
       case Endpoint::wake_up: return keeper_.wake_up([call] { call->send(HttpResponse{}); });
       case Endpoint::reset_prefix_cache: return forget_prefixes(*call);
-      case Endpoint::no_adapters:
-        return call->send({400, "This server has no LoRA adapters yet.", "unsupported_parameter", "lora_name"});
-      case Endpoint::is_sleeping: return call->send_json(Json().set("is_sleeping", keeper_.sleep_level() > 0).dump());
+      default: return call->send_json(Json().set("is_sleeping", keeper_.sleep_level() > 0).dump());
     }
+  }
+
+  static ApiError no_adapters() {
+    return {400, "This server has no LoRA adapters yet.", "unsupported_parameter", "lora_name"};
   }
 
   /// Finds out who asks and takes what their key still has, or answers why not: false.

@@ -1,8 +1,8 @@
 #include "server/session.h"
 
 #include <algorithm>
-#include <cmath>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <openssl/sha.h>

@@ -90,7 +90,7 @@ class Session final : public LiveSession, public std::enable_shared_from_this<Se
   size_t open_choices_ = 0;
   int32_t most_tokens_ = 0;    // of one choice
   std::string finish_reason_;  // of the choice that ended last
-  bool streaming_ = false;   // the head of the stream is out
+  bool streaming_ = false;     // the head of the stream is out
   bool ended_ = false;
 };
 

@@ -153,8 +153,8 @@ void pack_bytes(std::byte* record, Rows scales) {
   });
 }
 
-/// Scales of 16 bits, and minima where there are any, the same for all records of a group. `scale` is their place in the
-/// first record.
+/// Scales of 16 bits, and minima where there are any, the same for all records of a group. `scale` is their place in
+/// the first record.
 template <typename Format>
 void pack_scales(Format, std::byte* /*header*/, std::byte* scale, Rows scales) {
   for (int record = 0; record < group_records<Format>; ++record, scale += record_step<Format>) {
@@ -184,13 +184,9 @@ void pack_six_bits(std::byte* header, std::byte* scale, Rows scales) {
   }
 }
 
-void pack_scales(Q4_K, std::byte* header, std::byte* scale, Rows scales) {
-  pack_six_bits<Q4_K>(header, scale, scales);
-}
+void pack_scales(Q4_K, std::byte* header, std::byte* scale, Rows scales) { pack_six_bits<Q4_K>(header, scale, scales); }
 
-void pack_scales(Q5_K, std::byte* header, std::byte* scale, Rows scales) {
-  pack_six_bits<Q5_K>(header, scale, scales);
-}
+void pack_scales(Q5_K, std::byte* header, std::byte* scale, Rows scales) { pack_six_bits<Q5_K>(header, scale, scales); }
 
 /// A byte for every part of a record, then their units.
 template <typename Format>

@@ -1,14 +1,15 @@
-// What a WeightStore finds wrong in the scales that blocks of weights carry with them, as a damaged or badly converted
-// file has them.
-#include <cstring>
-#include <fmt/format.h>
+// What is wrong in the scales that blocks of weights carry with them, as a damaged or badly converted file has them.
+#pragma once
 
-#include "apps/weight_store.h"
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
 #include "formats/list.h"
 #include "formats/words.h"
 
 namespace quern {
-namespace {
+namespace scales {
 
 /// Where the float16 of a group's scales are: so many bytes from this one on.
 struct HalfPlaces {
@@ -44,10 +45,10 @@ constexpr uint64_t broken_halves(uint64_t four) {
   return ((four & 0x7C007C007C007C00U) + 0x0400040004000400U) & 0x8000800080008000U;
 }
 
-uint64_t four_halves(const std::byte* halves) { return load_u32(halves) | uint64_t{load_u32(halves + 4)} << 32; }
+inline uint64_t four_halves(const std::byte* halves) { return load_u32(halves) | uint64_t{load_u32(halves + 4)} << 32; }
 
 /// Any number of float16, one after the other.
-bool any_broken_half(const std::byte* halves, int64_t bytes) {
+inline bool any_broken_half(const std::byte* halves, int64_t bytes) {
   uint64_t broken = 0;
   int64_t i = 0;
   for (; i + 8 <= bytes; i += 8) broken |= broken_halves(four_halves(halves + i));
@@ -75,36 +76,19 @@ bool any_broken(const std::byte* scales, int64_t groups) {
   }
 }
 
-/// The first of `groups` groups of a scale plane that has a float16 which is infinite or no number, or the one e8m0
-/// that is no number; -1 where there is none. Formats without such scales have none.
-int64_t broken_group(FormatId format, const std::byte* scales, int64_t groups) {
+}  // namespace scales
+
+/// The first of `values` values whose group has a float16 scale that is infinite or no number, or the one e8m0 that is
+/// no number; -1 where there is none. Formats without such scales have none. `plane`: the scales of Layout::rows.
+inline int64_t first_broken_value(FormatId format, const std::byte* plane, int64_t values) {
   int64_t found = -1;
   visit_format(format, [&]<typename Format>(Format) {
-    if (!any_broken<Format>(scales, groups)) return;
-    found = 0;
-    while (!any_broken<Format>(scales + found * Format::scale_bytes, 1)) ++found;
+    if (!scales::any_broken<Format>(plane, values / Format::group)) return;
+    int64_t group = 0;
+    while (!scales::any_broken<Format>(plane + group * Format::scale_bytes, 1)) ++group;
+    found = group * Format::group;
   });
   return found;
-}
-
-}  // namespace
-
-int64_t WeightStore::broken_group_of(const Task& task, const Scratch& scratch) const {
-  const Weight& to = task.packing->to;
-  return broken_group(to.format, scratch.scales.data(), int64_t{task.rows} * (to.cols / format_info(to.format).group));
-}
-
-Status WeightStore::check_scales() const {
-  if (!broken_) return {};
-  const Packing& packing = *broken_->packing;
-  Scratch scratch;
-  read_rows(*broken_, scratch);
-  const int64_t value = broken_group_of(*broken_, scratch) * format_info(packing.to.format).group;
-  const int64_t row = broken_->first_row + value / packing.to.cols;
-  return Error{fmt::format("{}: tensor \"{}\" has a scale that is not finite, that of the values from [{}, {}] on",
-                           checkpoint_.path(), packing.tensor->name,
-                           packing.stored(stored_row(row, packing.to.rows, packing.tensor->rope_heads)),
-                           value % packing.to.cols)};
 }
 
 }  // namespace quern
