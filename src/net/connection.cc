@@ -93,7 +93,9 @@ Connection::Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShare
       tls_(std::move(tls)),
       stream_(std::move(socket)),
       deadline_timer_(shard_->io, Clock::time_point::max()),
-      wake_(shard_->io) {
+      wake_(shard_->io),
+      // Lines between chunks have no other bound than this.
+      inbox_(static_cast<size_t>(shared_->options.max_header_bytes) + kReadBytes) {
   Failure ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   const auto endpoint = stream_.socket().remote_endpoint(ignored);
@@ -219,6 +221,8 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
     if (!failure) continue;
     const int status = open_ ? status_of(failure) : 0;
     if (status == 0) co_return false;
+    if (failure == http::error::buffer_overflow)
+      co_return co_await refuse(shared_->options.refusal(431, "A line between the chunks of the body is too long."));
     co_return co_await refuse(shared_->options.refusal(status, message_of(status, failure, shared_->options)));
   }
   co_return true;

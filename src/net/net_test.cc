@@ -159,6 +159,18 @@ TEST(HttpServer, S18CountsAChunkedBodyAsItArrives) {
   EXPECT_THAT(client.read_all(), StartsWith("HTTP/1.1 413 "));
 }
 
+/// Neither the limit of headers nor that of bodies counts them.
+TEST(HttpServer, S18BoundsLinesBetweenChunks) {
+  const auto server = serve({});
+  for (const std::string endless : {"3;", "", "0\r\nx: "}) {
+    RawClient client(server->port());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + endless +
+                std::string(100'000, '0'));
+
+    EXPECT_THAT(client.read_all(), StartsWith("HTTP/1.1 4")) << endless;
+  }
+}
+
 TEST(HttpServer, S18BoundsAllBodiesTogether) {
   HttpServerOptions options;
   options.max_bodies_bytes = 100;

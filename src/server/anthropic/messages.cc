@@ -205,8 +205,16 @@ Checked<MessagesRequest> chat_of_messages(Fields& fields, const ServerOptions& o
     if (!offered.ok()) return offered.error();
     chat.set("tools", std::move(offered).value());
   }
-  if (choice != nullptr && chat.find("tools") != nullptr && !chat.find("tools")->items().empty()) {
-    if (auto error = read_tool_choice(*choice, chat)) return *error;
+  if (choice != nullptr) {
+    Json chosen;
+    if (auto error = read_tool_choice(*choice, chosen)) return *error;
+    const std::string type = choice->string("type").value_or("");
+    const bool offered = chat.find("tools") != nullptr && !chat.find("tools")->items().empty();
+    if (!offered && (type == "any" || type == "tool"))
+      return wrong("tool_choice: there are no tools to choose from.", "tool_choice");
+    for (auto& [name, value] : chosen.members()) {
+      if (offered) chat.set(name, std::move(value));
+    }
   }
   if (auto error = read_format(config, format, chat)) return *error;
   Json variables = given == nullptr ? Json() : *given;

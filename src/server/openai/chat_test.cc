@@ -472,6 +472,20 @@ TEST_F(ChatTest, ToolsOfTheVendorAreNamedOrRefused) {
   EXPECT_EQ(post("/v1/messages", body).status, 400);
 }
 
+TEST_F(ChatTest, MessagesCannotDemandToolsThatAreNotThere) {
+  start();
+  const auto ask = [&](const std::string& choice) {
+    return post("/v1/messages",
+                R"({"max_tokens":3,"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":")" + choice +
+                    "\"}}")
+        .status;
+  };
+
+  EXPECT_EQ(ask("any"), 400);
+  EXPECT_EQ(ask("auto"), 200);
+  EXPECT_EQ(ask("none"), 200);
+}
+
 TEST_F(ChatTest, R131AdaptersAreRefused) {
   start();
 
