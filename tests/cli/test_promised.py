@@ -1,4 +1,5 @@
-"""docs/reliability.md names a test for every requirement and promise, and all of them exist."""
+"""docs/reliability.md names a test for every requirement and promise, and all of them exist; so does one for each of the 138
+checks of the API, by its number."""
 import pathlib
 import re
 
@@ -42,3 +43,38 @@ def test_every_number_has_its_test(number):
             assert found, f"{files} has no test {word}"
             named += found
     assert any(re.search(rf"{number}(?!\d)", name, re.I) for name in named), named
+
+
+CHECKS = [*map(str, range(1, 137)), "117a", "117b"]
+
+
+def check_of(word):
+    """The number of a check in a word like a1, s136, 136 or g117b; S1 to S35 and C1 to C28 are no checks."""
+    if found := re.fullmatch(r"(?:[abd-r]?|c(?=2[1-4]$)|s(?=13[1-6]$))(\d+[ab]?)", word):
+        return found.group(1)
+    return None
+
+
+def checks_of(name):
+    """All of them in the name of a test; of test_g60_to_g65_streams also those between."""
+    words = name.split("_")[1:]
+    numbers = {check_of(word) for word in words} - {None}
+    for first, to, last in zip(words, words[1:], words[2:]):
+        if to == "to" and check_of(first) and check_of(last):
+            numbers |= {str(number) for number in range(int(check_of(first)), int(check_of(last)))}
+    return numbers
+
+
+def test_numbers_are_read_out_of_names():
+    assert checks_of("test_g60_to_g62_streams_136") == {"60", "61", "62", "136"}
+    assert checks_of("test_c21_c6_s22_s131_r117a_200") == {"21", "131", "117a", "200"}
+
+
+# test_promises.py has C21 to C28 of docs/reliability.md.
+CHECKED = {number for folder in ("conformance", "clients") for path in (ROOT / "tests" / folder).glob("test_*.py")
+           if path.name != "test_promises.py" for name in TESTS[path.name] for number in checks_of(name)}
+
+
+@pytest.mark.parametrize("number", CHECKS)
+def test_every_check_of_the_api_has_its_test(number):
+    assert number in CHECKED

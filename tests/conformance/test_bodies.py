@@ -4,6 +4,8 @@ import json
 import pytest
 
 from conftest import CONTEXT, chat_body
+from test_responses import checked_events
+from test_tools import CITY, HERMES, hermes, talk  # noqa: F401
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -82,6 +84,68 @@ def test_claude_code(server):
     count = {key: CLAUDE_CODE[key] for key in ("model", "system", "messages")}
     status, _, text = server.post("/v1/messages/count_tokens?beta=true", count, **head)
     assert status == 200 and 0 < json.loads(text)["input_tokens"] < CONTEXT
+
+
+SHELL = {"type": "function", "name": "shell", "description": "Runs a shell command and returns its output.", "strict": False, "parameters": {
+    "type": "object", "required": ["command"], "additionalProperties": False, "properties": {
+        "command": {"type": "array", "items": {"type": "string"}, "description": "The command to execute"},
+        "workdir": {"type": "string"}, "timeout_ms": {"type": "number"},
+        "with_escalated_permissions": {"type": "boolean"}, "justification": {"type": "string"}}}}
+PLAN = {"type": "function", "name": "update_plan", "description": "Updates the task plan.", "strict": False, "parameters": {
+    "type": "object", "required": ["plan"], "additionalProperties": False, "properties": {
+        "explanation": {"type": "string"}, "plan": {"type": "array", "items": {
+            "type": "object", "required": ["step", "status"], "additionalProperties": False, "properties": {
+                "step": {"type": "string"}, "status": {"type": "string", "description": "One of: pending, in_progress, completed"}}}}}}}
+WEATHER = {"type": "function", "name": "get_weather", "description": "Weather of a city.", "strict": False, "parameters": {
+    "type": "object", "required": ["city", "days"], "additionalProperties": False, "properties": {
+        "city": {"type": "string"}, "days": {"type": "integer"}}}}
+# What Codex has beside functions: it is passed over.
+OTHER_TOOLS = [{"type": "custom", "name": "apply_patch", "description": "Edits files.",
+                "format": {"type": "grammar", "syntax": "lark", "definition": "start: \"*** Begin Patch\" /(.|\\n)*/"}},
+               {"type": "web_search", "external_web_access": False},
+               {"type": "namespace", "name": "mcp__files", "description": "Files.", "tools": []}]
+CODEX = {
+    "model": "hermes",
+    "instructions": "You are a coding agent running in the Codex CLI, a terminal-based coding assistant.",
+    "input": [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "<permissions instructions>read-only"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "<environment_context><cwd>/w</cwd></environment_context>"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is in this folder?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "List it."}], "encrypted_content": None},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "shell", "arguments": '{"command":["bash","-lc","ls"],"workdir":"/w"}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": '{"output":"README.md\\n","metadata":{"exit_code":0}}'},
+        {"type": "function_call", "call_id": "call_2", "name": "shell", "arguments": '{"command":["cat","README.md"]}'},
+        {"type": "function_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": "# Read me"}]},
+    ],
+    "tools": [SHELL, PLAN, WEATHER, *OTHER_TOOLS], "tool_choice": "auto", "parallel_tool_calls": True,
+    "reasoning": {"effort": "medium", "summary": "auto"}, "store": False, "stream": True, "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "019f0000-0000-7000-8000-000000000000", "text": {"verbosity": "medium"},
+}
+CODEX_HEADERS = {"Authorization": "Bearer none", "Accept": "text/event-stream", "originator": "codex_cli_rs", "version": "0.63.0",
+                 "session_id": "019f0000-0000-7000-8000-000000000000", "User_Agent": "codex_cli_rs/0.63.0 (Linux; x86_64)"}
+
+
+@pytest.mark.parametrize("ask, kinds", [("A", ["message"]), ("W", ["reasoning", "function_call"])])
+def test_r114_codex(hermes, ask, kinds):  # noqa: F811
+    """A turn of Codex in the middle of its work: calls and their results before it, tools of four kinds with it."""
+    events = checked_events(hermes.post("/v1/responses", {**CODEX, "chat_template_kwargs": {"ask": ask}}, **CODEX_HEADERS))
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert [item["type"] for item in done] == kinds
+    assert events[-1]["type"] == "response.completed" and events[-1]["response"]["output"] == done
+    assert events[-1]["response"]["usage"]["input_tokens"] > 100
+    if ask == "A":
+        assert done[0]["content"][0]["text"] == HERMES["A"]
+    else:
+        assert (done[1]["name"], json.loads(done[1]["arguments"])) == ("get_weather", CITY) and done[1]["call_id"]
+    assert hermes.get("/v1/responses/" + events[-1]["response"]["id"])[0] == 404, "store is false"
+
+
+def test_r114_codex_is_told_what_is_passed_over(hermes):  # noqa: F811
+    _, headers, _ = hermes.post("/v1/responses", CODEX, **CODEX_HEADERS)
+    for kind in "tools[3].type=custom", "tools[4].type=web_search", "tools[5].type=namespace":
+        assert kind in headers["x-unknown-fields"]
+    assert "input" not in headers["x-unknown-fields"] and "prompt_cache_key" not in headers["x-unknown-fields"]
 
 
 def test_plain_curl(server):

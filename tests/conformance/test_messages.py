@@ -107,3 +107,28 @@ def test_p117_tool_choice(client):
     one = client.messages.create(**asked(client, "D", tools=MESSAGE_TOOLS,
                                          tool_choice={"type": "auto", "disable_parallel_tool_use": True}))
     assert [block.name for block in one.content] == ["save_file"]
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
+def test_p117_forced_tools(client, choice):
+    """A call is made as the model writes it, and one is made though it would rather not: whole, and in pieces that join to JSON."""
+    asked_for = asked(client, "W", tools=MESSAGE_TOOLS, tool_choice=choice)
+    whole = client.messages.create(**asked_for)
+    pieces = []
+    with client.messages.stream(**asked_for) as stream:
+        for event in stream:
+            if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+                pieces.append(event.delta.partial_json)
+        streamed = stream.get_final_message()
+    for message in whole, streamed:
+        assert [block.type for block in message.content] == ["thinking", "tool_use"] and message.stop_reason == "tool_use"
+        assert (message.content[1].name, message.content[1].input) == ("get_weather", CITY)
+    assert len(pieces) > 1 and json.loads("".join(pieces)) == CITY
+    unwilling = client.messages.create(**{**asked(client, "A", tools=MESSAGE_TOOLS, tool_choice=choice), "max_tokens": 60})
+    assert all(block.type != "text" for block in unwilling.content)
+
+
+def test_p117_a_forced_tool_must_be_there(client):
+    for choice in ({"type": "tool", "name": "nothing"}, {"type": "tool"}, {"type": "some"}):
+        with pytest.raises(anthropic.BadRequestError):
+            client.messages.create(**asked(client, "W", tools=MESSAGE_TOOLS, tool_choice=choice))

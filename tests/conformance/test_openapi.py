@@ -1,4 +1,6 @@
-"""/openapi.json: every request that can be made of it is answered without a 5xx, and others are still served."""
+"""/openapi.json: every request that can be made of it is answered without a 5xx, and others are still served.
+
+`make test` makes about 300 of them; QUERN_SCHEMATHESIS_CASES=10000 makes so many."""
 import json
 import os
 
@@ -9,6 +11,7 @@ from hypothesis import HealthCheck, Phase, errors, given, settings
 
 from conftest import chat_body, error_of
 from test_embeddings import embedder, scorer, start  # noqa: F401
+from test_http import PARIS
 from test_tools import TOOLS, hermes, talk  # noqa: F401
 
 CASES = int(os.environ.get("QUERN_SCHEMATHESIS_CASES", "300"))
@@ -32,7 +35,7 @@ def test_d39_the_document_tells_what_is_refused(server, document):
 
 
 def test_d39_no_5xx(server, document):
-    """Bodies that fit the document and such that do not, for all routes; a usual request is answered all the while."""
+    """Bodies that fit the document and such that do not, for all routes; a usual request is answered after each hundred."""
     operations = [result.ok() for result in schemathesis.openapi.from_dict(document).get_all_operations()]
     assert len(operations) >= len(document["paths"])
     share = CASES // sum(1 for operation in operations if operation.body)
@@ -44,7 +47,7 @@ def test_d39_no_5xx(server, document):
         assert answer.status_code < 500, (case.as_curl_command(), answer.text)
         asked += 1
         if asked % 100 == 0:
-            assert server.text("abcA", max_tokens=3)
+            assert server.text("A") == PARIS
 
     for operation in operations:
         for mode in schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE:

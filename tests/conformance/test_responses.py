@@ -39,7 +39,11 @@ def body(ask, **fields):
 
 def events_of(server, ask, **fields):
     """The events of a stream, each checked; the end mark is there."""
-    status, headers, text = server.post(RESPONSES, body(ask, stream=True, **fields))
+    return checked_events(server.post(RESPONSES, body(ask, stream=True, **fields)))
+
+
+def checked_events(answer):
+    status, headers, text = answer
     assert status == 200, text
     assert headers["content-type"].startswith("text/event-stream")
     blocks = text.split("\n\n")

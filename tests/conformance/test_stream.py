@@ -1,18 +1,18 @@
-"""Sections G and Q of the checklist: streams, disconnects, overload, limits, drain. G69 to G71 (pings, errors in the middle, slow
-readers) are in test_limits.py."""
+"""Sections G and Q of the checklist: streams, disconnects, limits. G69 to G71 (pings, errors in the middle, slow readers) are in
+test_limits.py, overload in test_overload.py, C6's second signal in test_promises.py."""
 import concurrent.futures
 import json
 import signal
 import socket
 import subprocess
-import threading
 import time
 
 import openai
 import pytest
 
 import make_scripted_model as script
-from conftest import QUERN, chat_body, error_of
+from conftest import QUERN, Running, chat_body, error_of
+from test_limits import LONG, opened
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -69,17 +69,44 @@ def test_g68_echo_comes_first(server):
     assert chunks[0]["choices"][0]["text"] == "hello A"
 
 
-def test_g117b_every_event_arrives_whole(server):
-    """A reader that forgets what it has after each packet still sees whole events."""
-    body = json.dumps({"prompt": "R", "temperature": 1, "max_tokens": 50, "stream": True}).encode()
+STREAMS = {
+    CHAT: chat_body("R", max_tokens=50),
+    COMPLETIONS: {"prompt": "R", "max_tokens": 50},
+    "/v1/responses": {"input": "hi", "max_output_tokens": 50, "chat_template_kwargs": {"ask": "R"}},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 50, "chat_template_kwargs": {"ask": "R"}},
+    "/completion": {"prompt": "R", "n_predict": 50},
+    "/infill": {"input_prefix": "A", "input_suffix": "B", "n_predict": 50, "ignore_eos": True},
+    "/api/generate": {"model": "alias", "prompt": "R", "raw": True, "options": {"num_predict": 50}},
+    "/api/chat": {"model": "alias", "messages": [{"role": "user", "content": "hi"}]},
+}
+
+
+def chunks_of(packet):
+    """The chunks of a packet, all of which must be whole."""
+    while packet:
+        size, _, packet = packet.partition(b"\r\n")
+        length = int(size, 16)
+        assert packet[length:length + 2] == b"\r\n", packet
+        yield packet[:length]
+        packet = packet[length + 2:]
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_g117b_every_event_arrives_whole(server, path):
+    """A reader that forgets what it has after each packet still sees whole events, or whole lines of Ollama's."""
+    body = json.dumps({**STREAMS[path], "stream": True}).encode()
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
-        connection.sendall(f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         packets = []
         while not packets or not packets[-1].endswith(b"0\r\n\r\n"):
             packets.append(connection.recv(1 << 20))
-    packets[0] = packets[0].partition(b"\r\n\r\n")[2]
-    for packet in packets:
-        assert packet in (b"", b"0\r\n\r\n") or packet.endswith(b"\n\n\r\n") or packet.endswith(b"\n\n\r\n0\r\n\r\n"), packet
+    head, _, packets[0] = packets[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    events = [chunk for packet in packets for chunk in chunks_of(packet)]
+    assert events.pop() == b"" and len(events) > 3
+    start, end = ((b"{",), b"}\n") if path.startswith("/api/") else ((b"data: ", b"event: "), b"\n\n")
+    for event in events:
+        assert event.startswith(start) and event.endswith(end), event
 
 
 def leave_after(server, body, chunks):
@@ -97,26 +124,14 @@ def test_g72_disconnects_free_everything(server, stream, chunks):
     base = server.metric("vllm:kv_cache_usage_perc")
     for _ in range(5):
         leave_after(server, {"prompt": "L", "max_tokens": 250, "n": 2, "stream": stream, "ignore_eos": True}, chunks)
+    left = time.monotonic()
     server.wait_idle()
+    assert time.monotonic() - left < 5
     assert server.metric("vllm:kv_cache_usage_perc") == base == 0
     assert server.metric("quern_streams_open") == 0
 
 
 # Q. Limits, overload, cancel
-
-def test_q120_full_queue(serve):
-    with serve("--max-num-seqs", "1", "--max-queued-requests", "1") as small:
-        def ask(_):
-            return small.post(COMPLETIONS, {"prompt": "L", "max_tokens": 200, "ignore_eos": True})
-        with concurrent.futures.ThreadPoolExecutor(12) as pool:
-            answers = list(pool.map(ask, range(12)))
-        refused = [answer for answer in answers if answer[0] == 429]
-        assert {answer[0] for answer in answers} == {200, 429}
-        for answer in refused:
-            error_of(answer, 429, "rate_limit_exceeded")
-            assert int(answer[1]["retry-after"]) >= 1
-        assert small.client(max_retries=2).completions.create(model="scripted", prompt="A").choices
-
 
 def test_q121_deadline(server):
     answer = server.post(COMPLETIONS, {"prompt": "L", "max_tokens": 200, "n": 100}, X_Request_Timeout_Ms="1")
@@ -154,7 +169,7 @@ def test_q124_salts_and_priorities(server):
     assert server.text("A", priority=-5) == server.text("A", priority=5)
 
 
-# R. Metrics and drain, as far as they concern the ledger of requests
+# R. Metrics as far as they concern the ledger of requests; how a process begins and ends
 
 def test_r127_counters_equal_usage(serve):
     with serve() as fresh:
@@ -167,34 +182,92 @@ def test_r127_counters_equal_usage(serve):
         assert fresh.metric("vllm:time_to_first_token_seconds_count") == 5
 
 
-def test_r129_drain(serve):
-    with serve() as draining:
-        answers = [[] for _ in range(5)]
+@pytest.fixture
+def begun(tmp_path):
+    """begun(count, tokens, flags...): a server and so many streams that have begun."""
+    servers = []
 
-        def stream(mine):
-            for chunk in draining.client().completions.create(model="scripted", prompt="L", max_tokens=250, stream=True,
-                                                               extra_body={"ignore_eos": True}):
-                mine.append(chunk.choices[0].finish_reason)
-
-        threads = [threading.Thread(target=stream, args=(mine,)) for mine in answers]
-        for thread in threads:
-            thread.start()
-        while not all(answers):
-            time.sleep(0.001)
-        stopped = time.monotonic()
-        draining.process.send_signal(signal.SIGTERM)
-        for thread in threads:
-            thread.join()
-        assert [mine[-1] for mine in answers] == ["length"] * 5
-        assert draining.process.wait(timeout=30) == 0
-        assert time.monotonic() - stopped < 15
+    def start(count, tokens, *flags):
+        folder = script.write(tmp_path / "draining", script.Script(script.SCRIPTS, context=LONG))
+        servers.append(Running(folder, "--max-model-len", str(LONG), "--kv-cache-memory-bytes", "256m", *flags))
+        body = {"prompt": "L", "max_tokens": tokens, "ignore_eos": True, "stream": True}
+        streams = [opened(servers[0], body) for _ in range(count)]
+        return servers[0], streams, [stream.recv(1000) for stream in streams]
+    yield start
+    for server in servers:
+        server.process.kill()
+        server.process.wait()
 
 
-def test_r130_port_in_use(server, model):
-    started = time.monotonic()
-    result = subprocess.run([QUERN, "serve", str(model), "--port", str(server.port)], capture_output=True, text=True, timeout=60)
-    assert result.returncode != 0 and "in use" in result.stderr
-    assert time.monotonic() - started < 30
+def rest_of(stream, came):
+    """The data of all events of a stream whose beginning has come."""
+    came = bytearray(came)
+    while piece := stream.recv(1 << 20):
+        came += piece
+        if came.endswith(b"\r\n0\r\n\r\n"):
+            break
+    stream.close()
+    events = [line.removeprefix("data: ") for line in came.decode().splitlines() if line.startswith("data: ")]
+    return [json.loads(event) for event in events if event != "[DONE]"], events[-1] == "[DONE]"
+
+
+def test_r129_drain(begun):
+    server, streams, came = begun(5, 1500, "--shutdown-grace", "1")
+    stopped = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    while server.get("/health")[0] == 200:
+        assert time.monotonic() - stopped < 1
+    assert server.get("/health/ready")[0] == 503 and server.get("/health/live")[0] == 200
+    status, headers, text = server.post(COMPLETIONS, {"prompt": "A"})
+    error_of((status, headers, text), 503)
+    assert int(headers["retry-after"]) >= 1 and headers["connection"] == "close"
+    with pytest.raises(openai.InternalServerError):
+        server.client(max_retries=0).completions.create(model="draining", prompt="A")
+    assert server.process.poll() is None
+    for stream, beginning in zip(streams, came):
+        events, done = rest_of(stream, beginning)
+        assert done and events[-1]["choices"][0]["finish_reason"] == "length"
+        assert sum(event["choices"][0]["text"].count("la") for event in events) == 1500
+    assert server.process.wait(timeout=30) == 0
+    assert time.monotonic() - stopped >= 1, "the port stays open for the time of grace"
+    with pytest.raises(ConnectionRefusedError):
+        server.get("/health")
+
+
+def test_r129_what_takes_too_long_ends_with_an_error(begun):
+    server, (stream,), (came,) = begun(1, LONG - 10, "--shutdown-timeout", "1")
+    stopped = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    events, _ = rest_of(stream, came)
+    assert events[-1]["error"]["message"] and not any(choice["finish_reason"] for event in events[:-1] for choice in event["choices"])
+    assert server.process.wait(timeout=30) == 0
+    assert 1 <= time.monotonic() - stopped < 10
+
+
+def refused(*arguments):
+    """Status, lines of errors and seconds of a server that does not begin."""
+    began = time.monotonic()
+    result = subprocess.run([QUERN, "serve", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return result.returncode, result.stderr.strip().splitlines(), time.monotonic() - began
+
+
+def corrupt(folder):
+    path = folder / "noise.gguf"
+    path.write_bytes(b"GGUF\x03\0\0\0" + bytes(range(256)) * 16)
+    return path
+
+
+@pytest.mark.parametrize("arguments, hint", [
+    (lambda server, model, folder: [model, "--port", server.port], "is in use; choose another one with --port"),
+    (lambda server, model, folder: ["/nowhere/model.gguf"], "/nowhere/model.gguf: No such file or directory"),
+    (lambda server, model, folder: [corrupt(folder)], "noise.gguf"),
+    (lambda server, model, folder: [model, "--max-model-length", "64"], "did you mean --max-model-len?"),
+    (lambda server, model, folder: [model, "--kv-cache-memory-bytes", "1k"], "no room for a KV cache"),
+], ids=["port in use", "no such file", "corrupt file", "unknown flag", "too little memory"])
+def test_r130_what_keeps_a_server_from_beginning(server, model, tmp_path, arguments, hint):
+    status, lines, took = refused(*arguments(server, model, tmp_path))
+    assert status == 1 and len(lines) == 1 and lines[0].startswith("quern: ") and hint in lines[0], lines
+    assert took < 5
 
 
 def test_errors_of_the_real_client(client):
