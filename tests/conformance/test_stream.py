@@ -121,6 +121,7 @@ def leave_after(server, body, chunks):
 
 @pytest.mark.parametrize("stream, chunks", [(True, 3), (True, 0), (False, 0)])
 def test_g72_disconnects_free_everything(server, stream, chunks):
+    server.wait_idle()  # after whoever came before
     base = server.metric("vllm:kv_cache_usage_perc")
     for _ in range(5):
         leave_after(server, {"prompt": "L", "max_tokens": 250, "n": 2, "stream": stream, "ignore_eos": True}, chunks)
