@@ -55,7 +55,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(bytes), size);
   check_request(quern::parse_chat(body, model), model);
   check_request(quern::parse_completion(body, model), model);
-  if (const auto tokens = quern::tokenize(body, model); !tokens.ok()) check_error(tokens.error());
-  if (const auto text = quern::detokenize(body, model); !text.ok()) check_error(text.error());
+  auto json = quern::parse_body(body);
+  if (!json.ok()) return 0;
+  const quern::Json given = std::move(json).value();
+  for (auto* read : {quern::tokenize, quern::detokenize}) {
+    quern::Fields fields(given);
+    if (const auto answer = read(fields, model); !answer.ok()) check_error(answer.error());
+  }
   return 0;
 }
