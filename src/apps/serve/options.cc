@@ -99,19 +99,6 @@ void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
   flags.add("--dry-run", "print the memory plan and leave", &o.dry_run);
 }
 
-/// What vLLM can do in other ways than this server: the one value that changes nothing.
-Status check_only_value(std::string_view name, std::string_view value) {
-  static constexpr std::pair<std::string_view, std::string_view> only[] = {
-      {"--tensor-parallel-size", "1"}, {"--pipeline-parallel-size", "1"},
-      {"--data-parallel-size", "1"},   {"--cpu-offload-gb", "0"},
-      {"--stream-interval", "1"},      {"--response-role", "assistant"},
-      {"--scheduling-policy", "fcfs"}, {"--chat-template-content-format", "auto"}};
-  for (const auto& [known, wanted] : only) {
-    if (name == known && value != wanted) return Error{fmt::format("{} {}: only {} is supported", name, value, wanted)};
-  }
-  return {};
-}
-
 /// Flags of vLLM that change nothing here are named and passed over; anything else unknown is an error.
 Result<std::vector<char*>> without_ignored(std::span<char* const> arguments) {
   static constexpr std::string_view switches[] = {"--enable-auto-tool-choice",    "--trust-remote-code",
@@ -120,31 +107,35 @@ Result<std::vector<char*>> without_ignored(std::span<char* const> arguments) {
                                                   "--disable-log-stats",          "--enable-prompt-tokens-details",
                                                   "--enable-ssl-refresh",         "--enable-request-id-headers",
                                                   "--enable-server-load-tracking"};
-  static constexpr std::string_view with_value[] = {"--swap-space",
-                                                    "--uvicorn-log-level",
-                                                    "--block-size",
-                                                    "--api-server-count",
-                                                    "--tensor-parallel-size",
-                                                    "--pipeline-parallel-size",
-                                                    "--data-parallel-size",
-                                                    "--cpu-offload-gb",
-                                                    "--stream-interval",
-                                                    "--response-role",
-                                                    "--scheduling-policy",
-                                                    "--chat-template-content-format",
-                                                    "--disable-access-log-for-endpoints"};
+  // With the one value that changes nothing, where others would.
+  static constexpr std::pair<std::string_view, std::string_view> with_value[] = {
+      {"--swap-space", ""},
+      {"--uvicorn-log-level", ""},
+      {"--block-size", ""},
+      {"--api-server-count", ""},
+      {"--disable-access-log-for-endpoints", ""},
+      {"--tensor-parallel-size", "1"},
+      {"--pipeline-parallel-size", "1"},
+      {"--data-parallel-size", "1"},
+      {"--cpu-offload-gb", "0"},
+      {"--stream-interval", "1"},
+      {"--response-role", "assistant"},
+      {"--scheduling-policy", "fcfs"},
+      {"--chat-template-content-format", "auto"}};
   std::vector<char*> kept;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view word = arguments[i];
     const std::string_view name = word.substr(0, word.find('='));
-    const bool valued = std::ranges::find(with_value, name) != std::end(with_value);
+    const auto* const known = std::ranges::find(with_value, name, [](const auto& one) { return one.first; });
+    const bool valued = known != std::end(with_value);
     if (!valued && std::ranges::find(switches, name) == std::end(switches)) {
       kept.push_back(arguments[i]);
       continue;
     }
     std::string_view value = word.substr(std::min(word.size(), name.size() + 1));
     if (valued && name.size() == word.size() && i + 1 < arguments.size()) value = arguments[++i];
-    TRY(check_only_value(name, value));
+    if (valued && !known->second.empty() && value != known->second)
+      return Error{fmt::format("{} {}: only {} is supported", name, value, known->second)};
     fmt::print(stderr, "quern: {} changes nothing here and is passed over\n", name);
   }
   return kept;

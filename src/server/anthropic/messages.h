@@ -11,12 +11,12 @@
 
 namespace quern {
 
-/// A body of /v1/messages as one of /v1/chat/completions. What no model here can do is refused by name; hints that
-/// change nothing, as `cache_control`, are passed over.
+/// A body of /v1/messages as one of /v1/chat/completions.
 struct MessagesRequest {
   Json chat;
   std::vector<std::string> passed_over;  // tools that run at the vendor
 };
+/// What no model here can do is refused by name; hints that change nothing, as `cache_control`, are passed over.
 Checked<MessagesRequest> chat_of_messages(Fields& fields, const ServerOptions& options, bool needs_max_tokens);
 
 Checked<Generation> parse_messages(std::string_view body, const TextModel& model);
