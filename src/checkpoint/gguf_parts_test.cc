@@ -95,6 +95,7 @@ TEST(GgufParts, NumbersThatCannotBeAreRefused) {
     return refusal(folder, "one.gguf");
   };
   EXPECT_THAT(refused(GgufWriter().u32("split.count", 0xFFFFFFFF)), HasSubstr("split.count"));
+  EXPECT_THAT(refused(GgufWriter().u32("split.count", 65535).u32("split.no", 0)), HasSubstr("-00001-of-65535.gguf"));
   EXPECT_THAT(refused(GgufWriter().u32("split.count", 3)), HasSubstr("\"split.no\" is missing"));
   EXPECT_THAT(refused(GgufWriter().u32("split.count", 3).u32("split.no", 3)), HasSubstr("is 3, expected 0 to 2"));
   EXPECT_EQ(refused(GgufWriter().u32("split.count", 0)), "accepted");  // what joining parts leaves behind

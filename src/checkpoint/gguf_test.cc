@@ -245,6 +245,7 @@ TEST(Gguf, TensorTypesThatAreUnknown) {
   const std::pair<uint32_t, const char*> types[] = {
       {43, "has the unknown type 43"},
       {4, "has type Q4_2 (4), which GGUF no longer has"},
+      {5, "has type Q4_3 (5), which GGUF no longer has; convert the model again"},
       {31, "has type Q4_0_4_4 (31), which GGUF no longer has"},
       {139, "has type IQ4_K (139), which only ik_llama.cpp has"},
       {99, "has type 99, which only ik_llama.cpp has"},

@@ -246,6 +246,20 @@ TEST(JsonTokenizer, RefusesBrokenFiles) {
   for (size_t length = 0; length < whole.size(); ++length) EXPECT_NE(refusal(whole.substr(0, length)), "") << length;
 }
 
+/// A file whose normalizer has this charsmap, as base64.
+std::string with_charsmap(const std::string& base64) {
+  return small_file(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":")" + base64 + R"("},)");
+}
+
+TEST(JsonTokenizer, S5CharsmapsThatLieAreRefused) {
+  EXPECT_NE(refusal(with_charsmap("BAA=")).find("shorter than its header"), std::string::npos);
+  EXPECT_NE(refusal(with_charsmap("////fwAAAAA=")).find("shorter than its header says"), std::string::npos);
+  EXPECT_NE(refusal(with_charsmap("CAAAAAAAAAA=")).find("shorter than its header says"), std::string::npos);
+  EXPECT_NE(refusal(with_charsmap("AAAAAOKC")).find("no UTF-8"), std::string::npos);
+  EXPECT_NE(refusal(with_charsmap("AAA*")).find("no base64"), std::string::npos);
+  EXPECT_EQ(refusal(with_charsmap("AAAAAA==")), "");
+}
+
 TEST(JsonTokenizer, AcceptsGapsAndIgnoresTruncationAndPadding) {
   const auto tokenizer = Tokenizer::from_json(
       R"({"truncation":{"max_length":1},"padding":{"strategy":{"Fixed":9}},"added_tokens":[{"id":7,"content":"x"},)"
