@@ -1,6 +1,7 @@
 # A layer is an OBJECT library from a glob, and a test program NAME_tests from its *_test.cc files.
 # cmake/isa.cmake says how the hot files of backend/cpu are compiled once per instruction set.
 include(cmake/isa.cmake)
+include(cmake/revision.cmake)
 enable_testing()
 include(GoogleTest)
 
@@ -49,6 +50,9 @@ foreach(layer ${layers} apps)
     add_custom_command(OUTPUT ${page} COMMAND ${CMAKE_SOURCE_DIR}/tools/make_page ${page}
                        DEPENDS ${page_files} ${CMAKE_SOURCE_DIR}/tools/make_page VERBATIM)
     list(APPEND sources ${page})
+  endif()
+  if(layer STREQUAL apps)
+    list(APPEND sources ${quern_revision})
   endif()
   if(sources)
     add_library(${layer} OBJECT ${sources})

@@ -1,6 +1,7 @@
 // The load generator against a scripted server on the loopback interface.
 #include "apps/bench_url.h"
 
+#include <algorithm>
 #include <atomic>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@
 #include "apps/load/report.h"
 #include "apps/load/requests.h"
 #include "apps/load/run.h"
+#include "apps/load/tokens.h"
 #include "base/file.h"
 #include "base/guarded.h"
 #include "base/testing.h"
@@ -24,6 +26,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 using State = LoadOutcome::State;
 
@@ -80,6 +83,31 @@ TEST(AnswerMeter, TakesAnEventWhenItsLastByteComes) {
   EXPECT_EQ(outcome.ttft_s, now);
   EXPECT_EQ(outcome.output_tokens, 1);  // without usage: chunks with text
   EXPECT_FALSE(outcome.counted_by_server);
+}
+
+TEST(AnswerMeter, TakesChunkSizesFromUsageThatComesWithThem) {
+  const auto chunk = [](const char* text, int tokens) {
+    return fmt::format(
+        "data: {{\"choices\":[{{\"text\":\"{}\"}}],\"usage\":{{\"prompt_tokens\":7,\"completion_tokens\":{},"
+        "\"prompt_tokens_details\":{{\"cached_tokens\":5}}}}}}\n\n",
+        text, tokens);
+  };
+  LoadOutcome each;
+  AnswerMeter meter(each, 0.0);
+  meter.take(chunk("abc", 1) + chunk("de", 4) + chunk("", 4) + usage_chunk(7, 4), 1.0);
+  meter.finish();
+
+  LoadOutcome only_at_end;
+  AnswerMeter other(only_at_end, 0.0);
+  other.take(chat_chunk("abc") + chat_chunk("de") + usage_chunk(7, 4), 1.0);
+  other.finish();
+
+  EXPECT_THAT(each.chunk_tokens, ElementsAre(1, 3, 0));
+  EXPECT_THAT(each.chunk_bytes, ElementsAre(3, 2, 0));
+  EXPECT_EQ(each.cached_tokens, 5);
+  EXPECT_THAT(only_at_end.chunk_tokens, SizeIs(0));
+  EXPECT_THAT(only_at_end.chunk_bytes, ElementsAre(3, 2));
+  EXPECT_FALSE(only_at_end.cached_tokens);
 }
 
 TEST(AnswerMeter, SeesErrorsInTheStream) {
@@ -204,6 +232,30 @@ TEST(LoadRun, CountsFailures) {
   EXPECT_THAT(report_table(report), HasSubstr("sent no usage for 3 requests"));
 }
 
+TEST(LoadRun, CountsByATokenizerWhatTheServerDoesNot) {
+  const auto tokens = LoadTokens::open(std::string(QUERN_SOURCE_DIR) + "/src/text/testdata/qwen2.tokenizer.json");
+  ASSERT_TRUE(tokens.ok()) << tokens.error().message;
+  bool with_usage = false;
+  const auto server =
+      serve([&](const HttpRequest&, const std::shared_ptr<Responder>& responder) { stream(responder, 3, with_usage); });
+  const LoadTarget target = target_at(*server);
+  const auto prompts = small_prompts(2);
+  const int counted = tokens->count("ab ab ab ");
+
+  for (const bool usage : {false, true}) {
+    with_usage = usage;
+    LoadRun run(target, prompts, 1);
+    run.run(std::vector<double>(2, 0.0));
+    run.count(*tokens);
+    const LoadReport report = make_report(facts_of(run.seconds()), run.outcomes());
+
+    EXPECT_EQ(report.output_tokens, usage ? 2 * 6 : 2 * counted);
+    EXPECT_EQ(report.client_tokens, 2 * counted);
+    EXPECT_EQ(report.not_counted, 0);
+    EXPECT_TRUE(report.chunks.in_tokens);
+  }
+}
+
 TEST(LoadRun, FailsWithoutAServer) {
   LoadTarget target;
   {
@@ -280,6 +332,10 @@ class BenchUrl : public ::testing::Test {
                                           "vllm:time_to_first_token_seconds_count{{m=\"a\"}} {}\n",
                                           0.4 * n, 8 * n)});
     }
+    if (request.target == "/version") return responder->send({200, {}, R"({"version":"7.8"})"});
+    if (request.target == "/reset_prefix_cache") {
+      return responder->send({resets_ ? 200 : 404, {}, R"({"error":{"message":"no such route"}})"});
+    }
     if (refuse_) return responder->send({400, {}, R"({"error":{"message":"prompt too long"}})"});
     answer(request, responder);
   }
@@ -287,6 +343,7 @@ class BenchUrl : public ::testing::Test {
   std::atomic<int> calls_ = 0;
   std::atomic<int> scrapes_ = 0;
   bool refuse_ = false;
+  bool resets_ = true;
   Guarded<std::vector<HttpRequest>> seen_;
   std::string out_;
   std::string err_;
@@ -328,6 +385,11 @@ TEST_F(BenchUrl, PrintsAndSavesAReport) {
   EXPECT_EQ(saved.string("model_id"), "tiny");
   EXPECT_EQ(saved.string("host"), "a");
   EXPECT_EQ(saved.integer("completed"), 8);
+  EXPECT_EQ(saved.integer("num_warmups"), 2);
+  EXPECT_GT(*saved.number("warmup_duration"), 0.0);
+  EXPECT_EQ(saved.string("server_version"), "7.8");
+  EXPECT_EQ(saved.number("server_mean_ttft_ms"), 50.0);
+  EXPECT_TRUE(saved.find("client")->has("cpu"));
   EXPECT_THAT(saved.find("ttfts")->items(), SizeIs(8));
   std::vector<std::string> bodies;
   seen_.with([&](const auto& seen) {
@@ -365,6 +427,72 @@ TEST_F(BenchUrl, PrintsJsonOfAChat) {
       if (request.method == "POST") EXPECT_EQ(request.target, "/v1/chat/completions");
     }
   });
+}
+
+TEST_F(BenchUrl, SendsTheBodiesOfVllm) {
+  const int status = bench({"--backend",    "vllm",      "--num-prompts",       "3",          "--model",    "m",
+                            "--output-len", "2",         "--request-id-prefix", "r-",         "--header",   "x-a=1",
+                            "x-b: 2",       "--goodput", "ttft:90000",          "tpot:90000", "--metadata", "a=1",
+                            "b=2",          "--json"});
+
+  EXPECT_EQ(status, 0) << err_;
+  const Json json = *Json::parse(out_);
+  EXPECT_EQ(json.string("backend"), "vllm");
+  EXPECT_EQ(json.string("endpoint_type"), "vllm");
+  EXPECT_EQ(json.string("b"), "2");
+  EXPECT_GT(*json.number("request_goodput"), 0.0);
+  seen_.with([](const auto& seen) {
+    std::set<std::string> ids;
+    for (const HttpRequest& request : seen) {
+      EXPECT_EQ(request.header("x-b"), "2");
+      if (request.method != "POST") continue;
+      EXPECT_THAT(request.body, HasSubstr("\"repetition_penalty\":1.0,\"logprobs\":null"));
+      ids.insert(std::string(request.header("x-request-id")));
+    }
+    EXPECT_THAT(ids, ElementsAre("", "r-0", "r-1", "r-2"));
+  });
+
+  EXPECT_EQ(bench({"--num-prompts", "1", "--model", "m", "--logprobs", "3", "--json"}), 0);
+  seen_.with([](const auto& seen) {
+    const auto last = std::find_if(seen.rbegin(), seen.rend(), [](const auto& one) { return one.method == "POST"; });
+    EXPECT_THAT(last->body, HasSubstr("\"logprobs\":3"));
+    EXPECT_THAT(last->body, Not(HasSubstr("repetition_penalty")));
+  });
+}
+
+TEST_F(BenchUrl, BringsThePrefixCacheToTheStateThatIsAskedFor) {
+  const auto targets = [&] {
+    return seen_.with([](auto& seen) {
+      std::vector<std::string> posts;
+      for (const HttpRequest& request : seen) {
+        if (request.method == "POST")
+          posts.push_back(request.target == "/v1/completions" ? request.body : request.target);
+      }
+      seen.clear();
+      return posts;
+    });
+  };
+  const std::vector<std::string> flags = {"--num-prompts",     "2", "--model",       "m", "--output-len", "3", "--json",
+                                          "--max-concurrency", "1", "--prefix-cache"};
+  const auto with = [&](const char* state) {
+    std::vector<std::string> words = flags;
+    words.emplace_back(state);
+    return words;
+  };
+
+  EXPECT_EQ(bench(with("cold")), 0) << err_;
+  EXPECT_EQ(Json::parse(out_)->string("prefix_cache"), "cold");
+  EXPECT_EQ(targets()[1], "/reset_prefix_cache");  // after the check
+  EXPECT_EQ(bench(with("warm")), 0) << err_;
+  const std::vector<std::string> sent = targets();
+  ASSERT_THAT(sent, SizeIs(1 + 2 + 2));
+  for (const size_t i : {1U, 2U}) {
+    EXPECT_THAT(sent[i], HasSubstr("\"max_tokens\":1"));
+    EXPECT_EQ(Json::parse(sent[i])->find("prompt")->dump(), Json::parse(sent[i + 2])->find("prompt")->dump());
+  }
+  resets_ = false;
+  EXPECT_EQ(bench(with("cold")), 1);
+  EXPECT_THAT(err_, HasSubstr("HTTP 404: no such route; start the server with --enable-sleep-mode"));
 }
 
 TEST_F(BenchUrl, SweepsOverConcurrencies) {
@@ -406,6 +534,13 @@ TEST_F(BenchUrl, RefusesWrongFlags) {
       {{"--percentile-metrics", "abc"}, "abc"},
       {{"--top-p", "much"}, "--top-p much: say a number"},
       {{"--sweep", "0"}, "--sweep 0"},
+      {{"--ramp-up-strategy", "linear"}, "--ramp-up-strategy needs --ramp-up-start-rps"},
+      {{"--ramp-up-end-rps", "2"}, "need --ramp-up-strategy"},
+      {{"--ramp-up-strategy", "linear", "--ramp-up-start-rps", "1", "--ramp-up-end-rps", "2", "--request-rate", "1"},
+       "leave --request-rate out"},
+      {{"--sweep", "1", "--prefix-cache", "cold"}, "--prefix-cache is for one run"},
+      {{"--prefix-cache", "hot"}, "--prefix-cache hot is unknown"},
+      {{"--tokenizer", "no/tokenizer.json"}, "no: there is no tokenizer.json"},
       {{"--sweep", "1", "--save-result"}, "--save-result"},
       {{"--sweep", "1", "--price-per-hour", "-1"}, "--price-per-hour"},
       {{"--num-prompt", "3"}, "did you mean --num-prompts?"},

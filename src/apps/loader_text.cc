@@ -171,25 +171,29 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const Checkpoint& checkp
   if (other.empty()) {
     return checkpoint.kind() == CheckpointKind::gguf ? from_vocabulary(checkpoint) : from_files(checkpoint.path());
   }
-  if (is_directory(other)) return from_files(other);
-  if (other == "tokenizer.json" || other.ends_with("/tokenizer.json")) return from_files(directory_of(other));
-  if (other == "tekken.json" || other.ends_with("/tekken.json")) {
-    ASSIGN_OR_RETURN(const std::string text, read_file(other, max_text_bytes));
-    return about(other, Tokenizer::from_tekken(text));
+  return load_tokenizer_at(other);
+}
+
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer_at(const std::string& path) {
+  if (is_directory(path)) return from_files(path);
+  if (path == "tokenizer.json" || path.ends_with("/tokenizer.json")) return from_files(directory_of(path));
+  if (path == "tekken.json" || path.ends_with("/tekken.json")) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(path, max_text_bytes));
+    return about(path, Tokenizer::from_tekken(text));
   }
-  if (other.ends_with(".json")) {
-    ASSIGN_OR_RETURN(const std::string text, read_file(other, max_text_bytes));
-    return about(other, Tokenizer::from_json(text, Json()));
+  if (path.ends_with(".json")) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(path, max_text_bytes));
+    return about(path, Tokenizer::from_json(text, Json()));
   }
-  if (other.ends_with(".model")) {
-    ASSIGN_OR_RETURN(const std::string model, read_file(other, max_text_bytes));
-    return about(other, Tokenizer::from_sentence_piece(model, Json()));
+  if (path.ends_with(".model")) {
+    ASSIGN_OR_RETURN(const std::string model, read_file(path, max_text_bytes));
+    return about(path, Tokenizer::from_sentence_piece(model, Json()));
   }
-  if (!other.ends_with(".gguf")) {
+  if (!path.ends_with(".gguf")) {
     return Error{fmt::format(
-        "{}: a tokenizer is a .json, .model or .gguf file, or a directory that has a tokenizer.json", other)};
+        "{}: a tokenizer is a .json, .model or .gguf file, or a directory that has a tokenizer.json", path)};
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> file, Checkpoint::open(other));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> file, Checkpoint::open(path));
   return from_vocabulary(*file);
 }
 

@@ -1,6 +1,7 @@
 #include "apps/load/report.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <ctime>
@@ -11,6 +12,7 @@ namespace quern {
 namespace {
 
 constexpr double kMs = 1e3;
+constexpr double most_difference = 0.1;  // between the tokens of two counts
 
 std::vector<std::string_view> split(std::string_view list) {
   std::vector<std::string_view> parts;
@@ -99,6 +101,65 @@ void set_lists(Json& json, std::span<const LoadOutcome> outcomes) {
   json.set("errors", std::move(errors));
 }
 
+void set_drafts(Json& json, const DraftFigures& drafts) {
+  json.set("spec_decode_acceptance_rate", drafts.acceptance_percent());
+  json.set("spec_decode_acceptance_length", drafts.acceptance_length());
+  json.set("spec_decode_num_drafts", drafts.drafts);
+  json.set("spec_decode_draft_tokens", drafts.tokens);
+  json.set("spec_decode_accepted_tokens", drafts.accepted);
+  json.set("spec_decode_per_position_acceptance_rates",
+           Json::Array(drafts.accepted_at.begin(), drafts.accepted_at.end()));
+}
+
+/// What vLLM's result does not have: how the run was made, and what makes its figures doubtful.
+void set_doubts(Json& json, const LoadReport& report) {
+  const LoadFacts& facts = report.facts;
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  Json::Object chunks;
+  for (const auto& [last, count] : report.chunks.counts) chunks.emplace_back(ChunkSizes::name(last), count);
+  json.set("tokens_per_chunk", report.tokens_per_chunk);
+  json.set("chunk_size_unit", report.chunks.in_tokens ? "tokens" : "bytes");
+  json.set("chunk_sizes", std::move(chunks));
+  json.set("client_output_tokens", or_null(report.client_tokens));
+  json.set("dataset_name", facts.dataset);
+  json.set("seed", facts.seed);
+  json.set("num_warmups", facts.warmups);
+  json.set("warmup_duration", facts.warmup_s);
+  json.set("prefix_cache", facts.prefix_cache);
+  json.set("cached_input_tokens", or_null(report.cached_tokens));
+  json.set("server_prefix_hit_percent", or_null(facts.server.prefix_hit_percent));
+  json.set("server_mean_ttft_ms", or_null(facts.server.mean_ttft_ms));
+  json.set("server_version", facts.server_version.empty() ? Json() : Json(facts.server_version));
+  json.set("client", facts.client);
+  json.set("client_cpu_cores", facts.cpu_cores);
+  json.set("interrupted", facts.interrupted);
+  json.set("waited", facts.waited);
+  json.set("p99_late_ms", facts.late_p99_ms);
+}
+
+void count_tokens(LoadReport& report, const LoadOutcome& outcome) {
+  const auto add = [](std::optional<int64_t>& sum, const std::optional<int>& tokens) {
+    if (tokens) sum = sum.value_or(0) + *tokens;
+  };
+  report.input_tokens += outcome.input_tokens;
+  report.output_tokens += outcome.output_tokens;
+  report.not_counted += !outcome.counted_by_server && !outcome.client_tokens;
+  add(report.client_tokens, outcome.client_tokens);
+  add(report.cached_tokens, outcome.cached_tokens);
+}
+
+ChunkSizes chunk_sizes(std::span<const LoadOutcome> outcomes) {
+  ChunkSizes sizes;
+  sizes.in_tokens = std::ranges::all_of(outcomes, [](const LoadOutcome& outcome) {
+    return !done(outcome) || outcome.chunk_tokens.size() == outcome.chunk_bytes.size();
+  });
+  for (const LoadOutcome& outcome : outcomes) {
+    if (!done(outcome)) continue;
+    for (const int size : sizes.in_tokens ? outcome.chunk_tokens : outcome.chunk_bytes) sizes.add(size);
+  }
+  return sizes;
+}
+
 std::string local_date() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -109,6 +170,31 @@ std::string local_date() {
 
 std::string row(std::string_view name, double value) { return fmt::format("{:<40} {:<10.2f}\n", name, value); }
 std::string row(std::string_view name, int64_t value) { return fmt::format("{:<40} {:<10}\n", name, value); }
+
+std::string row(std::string_view name, const std::string& value) { return fmt::format("{:<40} {:<10}\n", name, value); }
+
+std::string draft_section(const DraftFigures& drafts) {
+  std::string text = fmt::format("{:-^50}\n", "Speculative Decoding");
+  text += row("Acceptance rate (%):", drafts.acceptance_percent());
+  text += row("Acceptance length:", drafts.acceptance_length());
+  text += row("Drafts:", drafts.drafts);
+  text += row("Draft tokens:", drafts.tokens);
+  text += row("Accepted tokens:", drafts.accepted);
+  if (!drafts.accepted_at.empty()) text += "Per-position acceptance (%):\n";
+  for (size_t i = 0; i < drafts.accepted_at.size(); ++i) {
+    text += row(fmt::format("  Position {}:", i), 100.0 * drafts.accepted_at[i]);
+  }
+  return text;
+}
+
+std::string chunk_rows(const ChunkSizes& chunks) {
+  const char* unit = chunks.in_tokens ? "tokens" : "bytes";
+  std::string text;
+  for (const auto& [last, count] : chunks.counts) {
+    text += row(fmt::format("Chunks of {} {}:", ChunkSizes::name(last), unit), int64_t{count});
+  }
+  return text;
+}
 
 std::string section(std::string_view title, std::string_view name, const LoadSpread& spread) {
   std::string text = fmt::format("{:-^50}\n", title);
@@ -124,6 +210,12 @@ std::string doubts(const LoadReport& report) {
   const LoadFacts& facts = report.facts;
   std::string text;
   const auto add = [&](const std::string& line) { text += "note: " + line + "\n"; };
+  const auto by_server = static_cast<double>(report.output_tokens);
+  const auto here = static_cast<double>(report.client_tokens.value_or(report.output_tokens));
+  if (std::abs(by_server - here) > most_difference * std::max(by_server, here)) {
+    add(fmt::format("the server counts {} output tokens, the tokenizer here {}: is it the model's?",
+                    report.output_tokens, *report.client_tokens));
+  }
   if (facts.interrupted) add(fmt::format("interrupted; {} requests were cut off and do not count", report.cut));
   if (report.not_counted > 0) {
     add(fmt::format("the server sent no usage for {} requests: their output tokens are chunks with text",
@@ -203,6 +295,20 @@ Result<std::vector<double>> parse_percentiles(std::string_view text) {
   return percents;
 }
 
+void ChunkSizes::add(int size) {
+  const int last = size <= 4 ? size : static_cast<int>(std::bit_ceil(static_cast<unsigned>(size)));
+  const auto at = std::ranges::lower_bound(counts, last, {}, &std::pair<int, int>::first);
+  if (at != counts.end() && at->first == last) {
+    ++at->second;
+  } else {
+    counts.insert(at, {last, 1});
+  }
+}
+
+std::string ChunkSizes::name(int last) {
+  return last <= 4 ? std::to_string(last) : fmt::format("{}-{}", last / 2 + 1, last);
+}
+
 LoadReport make_report(LoadFacts facts, std::span<const LoadOutcome> outcomes) {
   LoadReport report;
   report.facts = std::move(facts);
@@ -213,16 +319,15 @@ LoadReport make_report(LoadFacts facts, std::span<const LoadOutcome> outcomes) {
     if (outcome.state == LoadOutcome::State::failed) count_error(report, outcome.error);
     if (!done(outcome)) continue;
     ++report.completed;
-    report.input_tokens += outcome.input_tokens;
-    report.output_tokens += outcome.output_tokens;
-    report.not_counted += !outcome.counted_by_server;
     report.good += report.facts.goodput.met_by(outcome);
+    count_tokens(report, outcome);
     ttft.push_back(outcome.ttft_s * kMs);
     e2el.push_back(outcome.latency_s * kMs);
     if (outcome.output_tokens > 1) tpot.push_back(outcome.tpot_s() * kMs);
     if (outcome.first_text_s > 0.0) first_text.push_back(outcome.first_text_s * kMs);
     for (const double gap : outcome.itls_s) itl.push_back(gap * kMs);
   }
+  report.chunks = chunk_sizes(outcomes);
   const auto chunks = static_cast<double>(itl.size()) + report.completed;
   report.tokens_per_chunk = chunks > 0.0 ? static_cast<double>(report.output_tokens) / chunks : 0.0;
   report.peak_tokens_per_s = peak_tokens(outcomes);
@@ -237,16 +342,15 @@ LoadReport make_report(LoadFacts facts, std::span<const LoadOutcome> outcomes) {
 
 Json report_json(const LoadReport& report, std::span<const LoadOutcome> outcomes) {
   const LoadFacts& facts = report.facts;
-  const char* backend = facts.chat ? "openai-chat" : "openai";
   const auto total = static_cast<double>(report.input_tokens + report.output_tokens);
   Json json = Json::Object{
       {"date", local_date()},
-      {"endpoint_type", backend},
-      {"backend", backend},
+      {"endpoint_type", facts.backend},
+      {"backend", facts.backend},
       {"endpoint", facts.endpoint},
       {"label", facts.label.empty() ? Json() : Json(facts.label)},
       {"model_id", facts.model},
-      {"tokenizer_id", facts.model},
+      {"tokenizer_id", facts.tokenizer.empty() ? facts.model : facts.tokenizer},
       {"num_prompts", facts.prompts},
       {"request_rate", std::isinf(facts.rate) ? Json("inf") : Json(facts.rate)},
       {"burstiness", std::isinf(facts.burstiness) ? Json("inf") : Json(facts.burstiness)},
@@ -268,12 +372,8 @@ Json report_json(const LoadReport& report, std::span<const LoadOutcome> outcomes
   set_spread(json, "itl", report.itl);
   set_spread(json, "e2el", report.e2el);
   set_spread(json, "first_text", report.first_text);
-  json.set("tokens_per_chunk", report.tokens_per_chunk);
-  json.set("interrupted", facts.interrupted);
-  json.set("waited", facts.waited);
-  json.set("p99_late_ms", facts.late_p99_ms);
-  json.set("client_cpu_cores", facts.cpu_cores);
-  json.set("server_mean_ttft_ms", facts.server_ttft_ms ? Json(*facts.server_ttft_ms) : Json());
+  if (facts.server.drafts) set_drafts(json, *facts.server.drafts);
+  set_doubts(json, report);
   if (!outcomes.empty()) set_lists(json, outcomes);
   return json;
 }
@@ -302,10 +402,14 @@ std::string report_table(const LoadReport& report) {
     if (metric == "itl") text += section("Inter-token Latency", "ITL", report.itl);
     if (metric == "e2el") text += section("End-to-end Latency", "E2EL", report.e2el);
   }
+  if (facts.server.drafts) text += draft_section(*facts.server.drafts);
   text += std::string(50, '=') + "\n";
   text += row("Mean time to first text (ms):", report.first_text.mean);
   text += row("Mean tokens per chunk:", report.tokens_per_chunk);
-  if (facts.server_ttft_ms) text += row("Mean TTFT by the server's metrics (ms):", *facts.server_ttft_ms);
+  text += chunk_rows(report.chunks);
+  if (facts.server.mean_ttft_ms) text += row("Mean TTFT by the server's metrics (ms):", *facts.server.mean_ttft_ms);
+  text += row("Prefix cache before the run:", facts.prefix_cache);
+  if (report.cached_tokens) text += row("Cached input tokens:", *report.cached_tokens);
   return text + doubts(report);
 }
 

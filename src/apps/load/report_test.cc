@@ -1,6 +1,7 @@
 // The figures of a load run, and how they are shown.
 #include "apps/load/report.h"
 
+#include <array>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <limits>
@@ -11,6 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using State = LoadOutcome::State;
 
 LoadOutcome answered(double start_s, double ttft_s, std::vector<double> itls_s, int tokens) {
@@ -160,6 +162,94 @@ TEST(LoadReport, HasTheKeysAndRowsOfVllm) {
                                "Mean TTFT (ms):                          100.00    \n"));
   EXPECT_THAT(table, HasSubstr("P99.9 E2EL (ms):                         140.00    \n"));
   EXPECT_THAT(table, HasSubstr("1 failed: HTTP 500: no\n"));
+}
+
+TEST(LoadReport, HasAHistogramOfChunkSizes) {
+  LoadOutcome one = answered(0.0, 0.1, {0.1, 0.1}, 9);
+  one.chunk_bytes = {4, 0, 30};
+  one.chunk_tokens = {1, 0, 8};
+  LoadOutcome two = answered(0.0, 0.1, {0.1}, 6);
+  two.chunk_bytes = {4, 17};
+  two.chunk_tokens = {1, 5};
+  const LoadOutcome outcomes[] = {one, two, refused("x")};
+
+  const LoadReport report = make_report(facts_of(1.0), outcomes);
+  const Json json = report_json(report);
+  two.chunk_tokens.clear();  // not known for one answer
+  const Json in_bytes = report_json(make_report(facts_of(1.0), std::array{one, two}));
+
+  EXPECT_EQ(json.string("chunk_size_unit"), "tokens");
+  EXPECT_EQ(json.find("chunk_sizes")->dump(), R"({"0":1,"1":2,"5-8":2})");
+  EXPECT_THAT(report_table(report), HasSubstr("Chunks of 1 tokens:                      2         \n"));
+  EXPECT_EQ(in_bytes.string("chunk_size_unit"), "bytes");
+  EXPECT_EQ(in_bytes.find("chunk_sizes")->dump(), R"({"0":1,"4":2,"17-32":2})");
+}
+
+TEST(LoadReport, HasTheDraftsOfTheServerUnderTheirNames) {
+  LoadFacts facts = facts_of(1.0);
+  EXPECT_FALSE(report_json(make_report(facts, {})).has("spec_decode_num_drafts"));
+  facts.server.drafts = DraftFigures{100, 200, 150, {0.9, 0.6}};
+
+  const LoadReport report = make_report(facts, {});
+  const Json json = report_json(report);
+
+  EXPECT_EQ(json.number("spec_decode_acceptance_rate"), 75.0);
+  EXPECT_EQ(json.number("spec_decode_acceptance_length"), 2.5);
+  EXPECT_EQ(json.integer("spec_decode_num_drafts"), 100);
+  EXPECT_EQ(json.integer("spec_decode_draft_tokens"), 200);
+  EXPECT_EQ(json.integer("spec_decode_accepted_tokens"), 150);
+  EXPECT_EQ(json.find("spec_decode_per_position_acceptance_rates")->dump(), "[0.9,0.6]");
+  EXPECT_THAT(report_table(report), HasSubstr("---------------Speculative Decoding---------------\n"
+                                              "Acceptance rate (%):                     75.00     \n"
+                                              "Acceptance length:                       2.50      \n"
+                                              "Drafts:                                  100       \n"));
+  EXPECT_THAT(report_table(report), HasSubstr("Per-position acceptance (%):\n"
+                                              "  Position 0:                            90.00     \n"));
+}
+
+TEST(LoadReport, SaysWhatMakesItsFiguresDoubtful) {
+  LoadFacts facts = facts_of(1.0);
+  facts.usable_cores = 2;
+  facts.cpu_cores = 1.5;
+  EXPECT_THAT(report_table(make_report(facts, {})), Not(HasSubstr("note:")));
+  facts.cpu_cores = 1.9;
+  facts.late_p99_ms = 40.0;
+  facts.waited = 3;
+  facts.connections = 8;
+
+  const std::string table = report_table(make_report(facts, {}));
+
+  EXPECT_THAT(table, HasSubstr("note: this program used 1.9 of 2 cores: it may have been the limit\n"));
+  EXPECT_THAT(table, HasSubstr("note: requests started up to 40 ms (P99) after they were due\n"));
+  EXPECT_THAT(table, HasSubstr("note: 3 requests were due when all 8 connections were busy"));
+}
+
+TEST(LoadReport, SaysHowItWasMade) {
+  LoadFacts facts = facts_of(1.0);
+  facts.model = "m";
+  facts.warmups = 3;
+  facts.warmup_s = 0.5;
+  facts.prefix_cache = "warm";
+  facts.server_version = "1.2";
+  facts.server.prefix_hit_percent = 80.0;
+  facts.client = Json::Object{{"cpu", "x"}};
+  LoadOutcome outcome = answered(0, 0.1, {0.1}, 10);
+  outcome.cached_tokens = 8;
+  outcome.client_tokens = 20;
+
+  const LoadReport report = make_report(facts, std::array{outcome});
+  const Json json = report_json(report);
+
+  EXPECT_EQ(json.string("tokenizer_id"), "m");
+  EXPECT_EQ(json.integer("num_warmups"), 3);
+  EXPECT_EQ(json.number("warmup_duration"), 0.5);
+  EXPECT_EQ(json.string("prefix_cache"), "warm");
+  EXPECT_EQ(json.integer("cached_input_tokens"), 8);
+  EXPECT_EQ(json.number("server_prefix_hit_percent"), 80.0);
+  EXPECT_EQ(json.string("server_version"), "1.2");
+  EXPECT_EQ(json.find("client")->string("cpu"), "x");
+  EXPECT_EQ(json.integer("client_output_tokens"), 20);
+  EXPECT_THAT(report_table(report), HasSubstr("the server counts 10 output tokens, the tokenizer here 20"));
 }
 
 TEST(LoadReport, RefusesBadLimitsAndPercentiles) {

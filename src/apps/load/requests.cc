@@ -35,36 +35,64 @@ int length_near(Random& random, int length, double ratio) {
 /// Four bytes are about one token of English; only used where the server does not count.
 int guessed_tokens(const std::string& text) { return std::max(1, static_cast<int>(text.size() / 4)); }
 
+int tokens_of(const std::string& text, const PromptOptions& options) {
+  if (options.tokens == nullptr) return guessed_tokens(text);
+  return options.tokens->count(text) + (options.chat ? 0 : options.tokens->around());
+}
+
+/// Prompts of random tokens or words after a prefix that is one of a few.
 class RandomPrompts {
  public:
-  RandomPrompts(const PromptOptions& options, uint64_t seed) : options_(options), random_(seed) {
-    add(prefix_, options.prefix_tokens);
+  static Result<RandomPrompts> make(const PromptOptions& options, uint64_t seed) {
+    RandomPrompts made(options, seed);
+    const bool repeats = options.dataset == "prefix_repetition";
+    const int length = repeats ? options.repeated_tokens : options.prefix_tokens;
+    for (int i = 0; i < (repeats ? options.prefixes : 1); ++i) {
+      LoadPrompt& prefix = made.prefixes_.emplace_back();
+      if (length > 0) TRY(made.add(prefix, length));
+    }
+    return made;
   }
 
-  LoadPrompt next() {
+  Result<LoadPrompt> next() {
     const int output = options_.output_tokens < 0 ? kRandomOutput : options_.output_tokens;
-    LoadPrompt made = prefix_;
-    add(made, length_near(random_, options_.input_tokens, options_.range_ratio));
-    made.output_tokens = length_near(random_, output, options_.range_ratio);
+    const bool repeats = options_.dataset == "prefix_repetition";
+    const double ratio = repeats ? 0.0 : options_.range_ratio;
+    LoadPrompt made = prefixes_[static_cast<size_t>(turn_++) % prefixes_.size()];
+    const int length = repeats ? options_.repeated_suffix : options_.input_tokens;
+    TRY(add(made, length_near(random_, length, ratio)));
+    made.output_tokens = length_near(random_, output, ratio);
     return made;
   }
 
  private:
-  void add(LoadPrompt& prompt, int tokens) {
+  RandomPrompts(const PromptOptions& options, uint64_t seed) : options_(options), random_(seed) {}
+
+  Status add(LoadPrompt& prompt, int tokens) {
     prompt.input_tokens += tokens;
+    if (options_.words && options_.tokens != nullptr) {
+      const int around = options_.chat ? 0 : options_.tokens->around();
+      const int wanted = std::max(1, prompt.input_tokens - around);
+      ASSIGN_OR_RETURN(prompt.text, options_.tokens->draw_text(std::move(prompt.text), wanted, random_));
+      return {};
+    }
     for (int i = 0; i < tokens; ++i) {
       if (options_.words) {
         prompt.text += prompt.text.empty() ? "" : " ";
         prompt.text += kWords[uniform(random_, 0, static_cast<int>(std::size(kWords)) - 1)];
+      } else if (options_.tokens != nullptr) {
+        prompt.ids.push_back(options_.tokens->draw_id(random_));
       } else {
         prompt.ids.push_back(uniform(random_, std::min(1000, options_.vocabulary / 2), options_.vocabulary - 1));
       }
     }
+    return {};
   }
 
   const PromptOptions& options_;
   Random random_;
-  LoadPrompt prefix_;
+  std::vector<LoadPrompt> prefixes_;
+  int turn_ = 0;
 };
 
 Result<LoadPrompt> custom_prompt(const Json& line, const PromptOptions& options) {
@@ -73,7 +101,7 @@ Result<LoadPrompt> custom_prompt(const Json& line, const PromptOptions& options)
   if (prompt == nullptr) return Error{"there is no \"prompt\""};
   if (prompt->is_string()) {
     made.text = prompt->as_string();
-    made.input_tokens = guessed_tokens(made.text);
+    made.input_tokens = tokens_of(made.text, options);
   } else if (prompt->is_array()) {
     for (const Json& id : prompt->items()) {
       if (!id.is_integer() || id.as_integer() < 0 || id.as_integer() > std::numeric_limits<int32_t>::max()) {
@@ -122,10 +150,12 @@ Result<std::vector<LoadPrompt>> sharegpt_prompts(const PromptOptions& options) {
     if (turns == nullptr || !turns->is_array() || turns->items().size() < 2) continue;
     LoadPrompt made;
     made.text = turns->items()[0].string("value").value_or("");
-    made.input_tokens = guessed_tokens(made.text);
+    made.input_tokens = tokens_of(made.text, options);
     const std::string answer = turns->items()[1].string("value").value_or("");
-    made.output_tokens = options.output_tokens >= 0 ? std::max(1, options.output_tokens) : guessed_tokens(answer);
-    const bool short_one = made.input_tokens < 4 || made.output_tokens < 4;
+    const bool asked = options.output_tokens >= 0;
+    const int own = options.tokens == nullptr ? guessed_tokens(answer) : options.tokens->count(answer);
+    made.output_tokens = asked ? std::max(1, options.output_tokens) : own;
+    const bool short_one = made.input_tokens < 4 || (!asked && own < 4);
     const bool long_one = made.input_tokens > 1024 || made.input_tokens + made.output_tokens > 2048;
     if (!short_one && !long_one) prompts.push_back(std::move(made));
   }
@@ -144,13 +174,16 @@ double rate_at(const ArrivalOptions& options, int index, int count) {
 
 Result<std::vector<LoadPrompt>> make_prompts(const PromptOptions& options, int count, uint64_t seed) {
   std::vector<LoadPrompt> prompts;
-  if (options.dataset == "random") {
-    RandomPrompts source(options, seed);
-    for (int i = 0; i < count; ++i) prompts.push_back(source.next());
+  if (options.made()) {
+    ASSIGN_OR_RETURN(RandomPrompts source, RandomPrompts::make(options, seed));
+    for (int i = 0; i < count; ++i) {
+      ASSIGN_OR_RETURN(prompts.emplace_back(), source.next());
+    }
     return prompts;
   }
   if (options.dataset != "sharegpt" && options.dataset != "custom") {
-    return Error{fmt::format("--dataset-name {} is unknown; there are random, sharegpt and custom", options.dataset)};
+    return Error{fmt::format("--dataset-name {} is unknown; there are random, prefix_repetition, sharegpt and custom",
+                             options.dataset)};
   }
   if (options.path.empty()) return Error{fmt::format("--dataset-name {} needs --dataset-path", options.dataset)};
   ASSIGN_OR_RETURN(prompts, options.dataset == "custom" ? custom_prompts(options) : sharegpt_prompts(options));
@@ -198,6 +231,7 @@ HttpRequest LoadTarget::post(const LoadPrompt& prompt) const {
     for (const auto& [key, value] : extra.members()) body.set(key, value);
   }
   HttpRequest request{"POST", prefix + endpoint, headers, body.dump(), ""};
+  if (!prompt.request_id.empty()) request.headers.emplace_back("x-request-id", prompt.request_id);
   request.headers.emplace_back("content-type", "application/json");
   return request;
 }

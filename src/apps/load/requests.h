@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/load/tokens.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "net/http_client.h"
@@ -16,19 +17,27 @@ namespace quern {
 struct LoadPrompt {
   std::vector<int32_t> ids;  // or else `text`
   std::string text;
-  int input_tokens = 0;  // as planned: exact for ids, a guess for text; the server's usage replaces it
+  int input_tokens = 0;  // exact for ids and with a tokenizer, else a guess; the server's usage replaces it
   int output_tokens = 0;
+  std::string request_id;  // for x-request-id; may be empty
 };
 
 struct PromptOptions {
-  std::string dataset = "random";  // random, sharegpt or custom
+  std::string dataset = "random";  // random, prefix_repetition, sharegpt or custom
   std::string path;                // of sharegpt (one JSON array) and custom (JSON lines)
   int input_tokens = 1024;
-  int output_tokens = -1;    // -1: 128 for random, the dataset's own for others
-  double range_ratio = 0.0;  // lengths are uniform in [(1 - r) * length, (1 + r) * length]
-  int prefix_tokens = 0;     // the same first tokens for all random prompts, on top of their length
-  int vocabulary = 30000;    // random ids are below this, and not among the first ones, where special tokens are
-  bool words = false;        // random words rather than ids
+  int output_tokens = -1;     // -1: 128 for made prompts, the dataset's own for others
+  double range_ratio = 0.0;   // lengths are uniform in [(1 - r) * length, (1 + r) * length]
+  int prefix_tokens = 0;      // the same first tokens for all random prompts, on top of their length
+  int vocabulary = 30000;     // random ids are below this, and not among the first ones, where special tokens are
+  bool words = false;         // random words rather than ids
+  int repeated_tokens = 256;  // prefix_repetition: of each of the prefixes, whose turn comes again and again,
+  int repeated_suffix = 256;  // and of what follows, different each time
+  int prefixes = 10;
+  const LoadTokens* tokens = nullptr;  // counts, and makes random prompts of its own tokens
+  bool chat = false;                   // a template puts tokens around prompts, rather than the tokenizer
+
+  bool made() const { return dataset == "random" || dataset == "prefix_repetition"; }
 };
 
 /// `count` prompts; a dataset that has fewer starts again. The same seed gives the same prompts.

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <set>
 
 #include "apps/load/report.h"
 #include "base/testing.h"
@@ -94,6 +95,65 @@ TEST(LoadPrompts, AreSeededRandomIds) {
   EXPECT_NE((*make_prompts(options, 200, 4))[199].ids, prompts[199].ids);
 }
 
+TEST(LoadPrompts, RepeatPrefixesInTurn) {
+  PromptOptions options;
+  options.dataset = "prefix_repetition";
+  options.repeated_tokens = 20;
+  options.repeated_suffix = 7;
+  options.prefixes = 3;
+
+  const auto prompts = *make_prompts(options, 9, 3);
+
+  std::set<std::vector<int32_t>> prefixes, whole;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_THAT(prompts[i].ids, SizeIs(27));
+    EXPECT_EQ(prompts[i].input_tokens, 27);
+    EXPECT_EQ(prompts[i].output_tokens, 128);
+    const std::vector<int32_t> prefix(prompts[i].ids.begin(), prompts[i].ids.begin() + 20);
+    EXPECT_TRUE(std::equal(prefix.begin(), prefix.end(), prompts[i % 3].ids.begin()));
+    prefixes.insert(prefix);
+    whole.insert(prompts[i].ids);
+  }
+  EXPECT_THAT(prefixes, SizeIs(3));
+  EXPECT_THAT(whole, SizeIs(9));
+}
+
+TEST(LoadPrompts, HaveTheirLengthByATokenizer) {
+  const auto tokens = LoadTokens::open(std::string(QUERN_SOURCE_DIR) + "/src/text/testdata/llama2.tokenizer.json");
+  ASSERT_TRUE(tokens.ok()) << tokens.error().message;
+  ASSERT_EQ(tokens->around(), 1);  // a begin-of-text token
+  PromptOptions options;
+  options.tokens = &*tokens;
+  options.input_tokens = 30;
+  options.prefix_tokens = 10;
+  options.words = true;
+
+  for (const bool chat : {false, true}) {
+    options.chat = chat;
+    const auto prompts = *make_prompts(options, 20, 3);
+    for (const LoadPrompt& prompt : prompts) {
+      EXPECT_EQ(tokens->count(prompt.text), chat ? 40 : 39);
+      EXPECT_EQ(prompt.input_tokens, 40);
+    }
+  }
+}
+
+TEST(LoadPrompts, OfFilesAreCountedByATokenizer) {
+  const testing::Folder folder;
+  const auto tokens = LoadTokens::open(std::string(QUERN_SOURCE_DIR) + "/src/text/testdata/llama2.tokenizer.json");
+  PromptOptions options;
+  options.tokens = &*tokens;
+  options.dataset = "sharegpt";
+  options.output_tokens = 2;  // shorter than answers that are left out when nobody says a length
+  options.path = folder.write("talks", R"([{"conversations":[{"value":"one two three four"},{"value":"five"}]}])");
+
+  const auto prompts = make_prompts(options, 1, 1);
+
+  ASSERT_TRUE(prompts.ok()) << prompts.error().message;
+  EXPECT_EQ((*prompts)[0].input_tokens, tokens->count("one two three four") + 1);
+  EXPECT_EQ((*prompts)[0].output_tokens, 2);
+}
+
 TEST(LoadPrompts, ComeFromJsonLines) {
   const testing::Folder folder;
   PromptOptions options;
@@ -149,6 +209,7 @@ TEST(LoadTarget, MakesBodies) {
   prompt.ids = {5, 6};
   prompt.output_tokens = 4;
 
+  prompt.request_id = "run-7";
   const HttpRequest completion = target.post(prompt);
   target.endpoint = "/v1/chat/completions";
   prompt.ids.clear();
@@ -156,6 +217,7 @@ TEST(LoadTarget, MakesBodies) {
   const HttpRequest chat = target.post(prompt);
 
   EXPECT_EQ(completion.target, "/api/v1/completions");
+  EXPECT_EQ(completion.header("x-request-id"), "run-7");
   EXPECT_EQ(completion.body, R"({"model":"m","temperature":0.5,"prompt":[5,6],"max_tokens":4,"seed":1})");
   EXPECT_EQ(chat.body, R"({"model":"m","temperature":0.5,"messages":[{"role":"user","content":"say \"a\""}],)"
                        R"("max_completion_tokens":4,"seed":1})");

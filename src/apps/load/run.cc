@@ -4,6 +4,7 @@
 #include <chrono>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -70,9 +71,17 @@ void AnswerMeter::take_event(std::string_view data, double now_s) {
     outcome_.counted_by_server = true;
     outcome_.output_tokens = tokens_in(*usage, "completion_tokens", 0);
     outcome_.input_tokens = tokens_in(*usage, "prompt_tokens", outcome_.input_tokens);
+    const Json* details = usage->present("prompt_tokens_details");
+    if (details != nullptr && details->has("cached_tokens")) {
+      outcome_.cached_tokens = tokens_in(*details, "cached_tokens", 0);
+    }
   }
   const Json* choices = event->present("choices");
-  if (choices != nullptr && choices->is_array() && !choices->items().empty()) take_choice(choices->items()[0], now_s);
+  if (choices == nullptr || !choices->is_array() || choices->items().empty()) return;
+  take_choice(choices->items()[0], now_s);
+  if (usage == nullptr) return;
+  const int before = std::exchange(tokens_so_far_, outcome_.output_tokens);
+  outcome_.chunk_tokens.push_back(std::max(0, outcome_.output_tokens - before));
 }
 
 void AnswerMeter::take_choice(const Json& choice, double now_s) {
@@ -84,6 +93,7 @@ void AnswerMeter::take_choice(const Json& choice, double now_s) {
   }
   outcome_.latency_s = since;
   const std::string text = text_of(choice);
+  outcome_.chunk_bytes.push_back(static_cast<int>(text.size()));
   if (text.empty()) return;
   if (chunks_with_text_++ == 0) outcome_.first_text_s = since;
   outcome_.text += text;
@@ -92,6 +102,7 @@ void AnswerMeter::take_choice(const Json& choice, double now_s) {
 void AnswerMeter::finish() {
   if (chunks_ == 0 && outcome_.error.empty()) outcome_.error = "the answer has no chunk with choices";
   if (!outcome_.counted_by_server) outcome_.output_tokens = chunks_with_text_;
+  if (outcome_.chunk_tokens.size() != outcome_.chunk_bytes.size()) outcome_.chunk_tokens.clear();
   outcome_.state = outcome_.error.empty() ? LoadOutcome::State::done : LoadOutcome::State::failed;
 }
 
@@ -190,6 +201,15 @@ void LoadRun::measure(HttpClient& client, size_t index) {
   LoadOutcome& outcome = outcomes_[index];
   outcome = send_and_measure(client, target_, prompts_[index], begin_us_);
   if (stopped_ && outcome.state == LoadOutcome::State::failed) outcome.state = LoadOutcome::State::cut;
+}
+
+void LoadRun::count(const LoadTokens& tokens) {
+  for (LoadOutcome& outcome : outcomes_) {
+    if (outcome.state != LoadOutcome::State::done) continue;
+    outcome.client_tokens = tokens.count(outcome.text);
+    if (!outcome.counted_by_server) outcome.output_tokens = *outcome.client_tokens;
+    if (outcome.chunk_tokens.empty()) outcome.chunk_tokens = tokens.by_chunk(outcome.text, outcome.chunk_bytes);
+  }
 }
 
 double LoadRun::late_p99_s(std::span<const double> arrivals) const {

@@ -40,6 +40,7 @@ class AnswerMeter {
   SseReader events_;
   int chunks_ = 0;
   int chunks_with_text_ = 0;
+  int tokens_so_far_ = 0;  // by the usage of the chunks
 };
 
 /// Sends one request and waits for its answer. Times count from `begin_us`.
@@ -63,6 +64,9 @@ class LoadRun {
   void run(std::span<const double> arrivals, const std::function<void(int done)>& on_done = {});
   /// Any thread: nothing more starts, and what runs is cut off.
   void stop() { events_.try_send(int{kStop}); }
+
+  /// Counts what the answers hold: chunks, and outputs that the server has not counted.
+  void count(const LoadTokens& tokens);
 
   std::span<const LoadOutcome> outcomes() const { return outcomes_; }
   double seconds() const { return seconds_; }
