@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <fmt/format.h>
 #include <optional>
 #include <string>
@@ -11,7 +12,10 @@
 #include "apps/commands.h"
 #include "apps/instance.h"
 #include "apps/load/sweep.h"
+#include "apps/measure/machine_facts.h"
 #include "apps/measure/machine_limits.h"
+#include "apps/measure/model_work.h"
+#include "apps/measure/repeat_table.h"
 #include "apps/measure/step_profile.h"
 #include "apps/measure/streams.h"
 #include "base/clock.h"
@@ -32,6 +36,7 @@ struct BenchOptions {
   std::string limits;
   std::string profile;
   SweepOptions sweep;
+  RepeatOptions table;
   int context = 16;
   int output_tokens = 64;
   int repeats = 3;
@@ -44,96 +49,7 @@ struct Figure {
   double tokens_per_second = 0.0;
   double milliseconds = 0.0;   // of the prompt, or of one decoding step
   double limit_percent = 0.0;  // of what the limits allow for the same work
-};
-
-/// What a model's steps must read and compute.
-class Work {
- public:
-  explicit Work(const Instance& instance) {
-    const DecoderSpec& spec = instance.spec();
-    vocabulary_ = static_cast<double>(spec.vocab) * spec.dim;
-    for (const LayerSpec& layer : spec.layers) {
-      const auto add_part = [&](const auto& part) { add(part, spec.dim); };
-      std::visit(add_part, layer.mixer);
-      std::visit(add_part, layer.ffn);
-    }
-    double tables = vocabulary_ * (spec.tied ? 1 : 2);  // embedding and output matrix
-    if (spec.layer_input) {
-      const double inputs = static_cast<double>(spec.layers.size()) * spec.layer_input->dim;
-      tables += spec.layer_input->vocab * inputs;
-      dense_ += 3.0 * spec.dim * inputs;
-    }
-    const auto bytes = static_cast<double>(instance.memory.weights);
-    weight_bytes_ = bytes / (dense_ + experts_ + tables);
-    output_bytes_ = weight_bytes_;
-    const KvLayout kv = kv_layout(spec, 2);
-    kv_bytes_ =
-        static_cast<double>(instance.memory.kv_page_bytes) * static_cast<double>(kv.groups.size()) / kv.page_tokens;
-    state_bytes_ = static_cast<double>(kv.state_bytes);
-    if (instance.options.quantization == "fp8") {
-      rate_ = fp8_rate;
-      output_bytes_ = 2;  // these stay as they are
-      weight_bytes_ = (bytes - output_bytes_ * tables) / (dense_ + experts_);
-    }
-  }
-
-  /// The least time of a step of `batch` tokens, each after `context` others (facts of rooflines: weights or
-  /// arithmetic, then the keys and values).
-  double decode_seconds(double batch, double context, const MachineLimits& limits) const {
-    const double touched = experts_ * (1 - std::pow(1 - used_, batch));
-    const double bytes = weight_bytes_ * (dense_ + touched) + output_bytes_ * vocabulary_;
-    const double flops = 2 * batch * (dense_ + experts_ * used_ + vocabulary_);
-    return std::max(bytes / limits.read_bytes_per_second, flops / (rate_ * limits.flops_per_second)) +
-           batch * (context * kv_bytes_ + 2 * state_bytes_) / limits.read_bytes_per_second;
-  }
-  /// The least time of a prompt: one pass over the weights, or the arithmetic of its products and causal scores.
-  double prefill_seconds(double tokens, const MachineLimits& limits) const {
-    const double touched = experts_ * (1 - std::pow(1 - used_, tokens));
-    const double flops = 2 * tokens * (dense_ + experts_ * used_) + score_flops_ * tokens * tokens / 2;
-    const double bytes = weight_bytes_ * (dense_ + touched) + output_bytes_ * vocabulary_;
-    return std::max(bytes / limits.read_bytes_per_second, flops / (rate_ * limits.flops_per_second));
-  }
-
- private:
-  void add(const AttentionSpec& attention, double dim) {
-    dense_ += dim * attention.head_dim * (2 * attention.heads + 2 * attention.kv_heads);
-    score_flops_ += 4.0 * attention.heads * attention.head_dim;
-  }
-  void add(const SharedAttentionSpec& attention, double dim) {
-    dense_ += 2 * dim * attention.head_dim * attention.heads;
-    score_flops_ += 4.0 * attention.heads * attention.head_dim;
-  }
-  void add(const MlaSpec& mla, double dim) {
-    const double query = mla.heads * (mla.plain_dim + mla.rope.dims);
-    dense_ += mla.q_rank > 0 ? mla.q_rank * (dim + query) : dim * query;
-    dense_ += dim * mla.cached_dim() + 1.0 * mla.kv_rank * mla.heads * (mla.plain_dim + mla.value_dim);
-    dense_ += dim * mla.heads * mla.value_dim;
-    score_flops_ += 2.0 * mla.heads * (mla.cached_dim() + mla.kv_rank);
-  }
-  void add(const DeltaNetSpec& delta, double dim) {
-    dense_ += dim * (delta.channels() + 2.0 * delta.values() + 2.0 * delta.value_heads);
-  }
-  void add(const ShortConvSpec& /*conv*/, double dim) { dense_ += 4 * dim * dim; }
-  void add(const FfnSpec& gated, double dim) { dense_ += 3 * dim * gated.hidden; }
-  void add(const PlainFfnSpec& plain, double dim) { dense_ += 2 * dim * plain.hidden; }
-  void add(const MoeSpec& moe, double dim) {
-    dense_ += dim * moe.experts + 3 * dim * moe.shared_hidden;
-    experts_ += 3 * dim * moe.hidden * moe.experts;
-    used_ = static_cast<double>(moe.router.used) / moe.experts;
-  }
-  void add(const FfnWithExpertsSpec& both, double dim) {
-    add(both.ffn, dim);
-    add(both.experts, dim);
-  }
-
-  // Numbers of weights: that every token meets, of all experts, of the output matrix.
-  double dense_ = 0.0, experts_ = 0.0, vocabulary_ = 0.0;
-  double used_ = 1.0;                               // part of the experts that a token meets
-  double weight_bytes_ = 0.0, output_bytes_ = 0.0;  // of one weight
-  double kv_bytes_ = 0.0;                           // of one token
-  double state_bytes_ = 0.0;                        // of one sequence, read and written in a step
-  double score_flops_ = 0.0;
-  double rate_ = 1.0;  // of the arithmetic, in parts of the limit's
+  double bandwidth_percent = 0.0, flops_percent = 0.0;
 };
 
 class Bench {
@@ -147,7 +63,7 @@ class Bench {
       ASSIGN_OR_RETURN(const StreamTimes times, streams_.run(1, tokens, 1));
       best = std::min(best, times.first_token_seconds);
     }
-    return Figure{tokens / best, best * 1e3, 100 * work_.prefill_seconds(tokens, limits_) / best};
+    return figure_of(tokens, best, {work_.prefill(tokens)});
   }
 
   /// `batch` streams that run together; the time of a step when all of them decode.
@@ -158,7 +74,7 @@ class Bench {
       if (times.step_seconds > 0) best = std::min(best, times.step_seconds);
     }
     const double context = options_.context + options_.output_tokens / 2.0;
-    return Figure{batch / best, best * 1e3, 100 * work_.decode_seconds(batch, context, limits_) / best};
+    return figure_of(batch, best, {work_.decode(batch, context)});
   }
 
   /// INPUTxOUTPUTxCOUNT, all at once: output tokens of the whole run.
@@ -169,19 +85,16 @@ class Bench {
       ASSIGN_OR_RETURN(const StreamTimes times, streams_.run(count, input, output));
       if (times.seconds < best.seconds) best = times;
     }
-    const double least = output * work_.decode_seconds(count, input + output / 2.0, limits_) +
-                         count * work_.prefill_seconds(input, limits_);
-    return Figure{static_cast<double>(best.output_tokens) / best.seconds, best.seconds * 1e3,
-                  100 * least / best.seconds};
+    return figure_of(static_cast<double>(best.output_tokens), best.seconds,
+                     {work_.decode(count, input + output / 2.0).times(output), work_.prefill(input).times(count)});
   }
 
   /// p50 and p99 of the gaps between the tokens of so many streams while a prompt of 8,192 tokens comes every second.
   Result<std::array<Figure, 2>> mixed(int count) {
     constexpr int long_prompt = 8192;
     ASSIGN_OR_RETURN(const GapTimes times, streams_.mixed(count, long_prompt, 4));
-    const double least = work_.decode_seconds(count, 1024, limits_);
-    const auto figure = [&](double seconds) { return Figure{count / seconds, seconds * 1e3, 100 * least / seconds}; };
-    return std::array{figure(times.p50_seconds), figure(times.p99_seconds)};
+    const StepWork work = work_.decode(count, 1024);
+    return std::array{figure_of(count, times.p50_seconds, {work}), figure_of(count, times.p99_seconds, {work})};
   }
 
   Result<Figure> hit(int tokens) {
@@ -190,12 +103,22 @@ class Bench {
       ASSIGN_OR_RETURN(const double seconds, streams_.hit(tokens));
       best = std::min(best, seconds);
     }
-    return Figure{1 / best, best * 1e3, 100 * work_.decode_seconds(1, tokens, limits_) / best};
+    return figure_of(1, best, {work_.decode(1, tokens)});
   }
 
  private:
+  Figure figure_of(double tokens, double seconds, std::initializer_list<StepWork> parts) const {
+    Figure figure{tokens / seconds, seconds * 1e3};
+    for (const StepWork& work : parts) {
+      figure.limit_percent += 100 * work.seconds(limits_) / seconds;
+      figure.bandwidth_percent += 100 * work.bytes() / limits_.read_bytes_per_second / seconds;
+      figure.flops_percent += 100 * work.flops / limits_.flops_per_second / seconds;
+    }
+    return figure;
+  }
+
   Streams streams_;
-  Work work_;
+  ModelWork work_;
   const BenchOptions& options_;
   const MachineLimits& limits_;
 };
@@ -224,11 +147,14 @@ void print_row(const BenchOptions& options, const char* what, const std::string&
   if (options.json) {
     fmt::print(
         "{{\"what\":\"{}\",\"size\":\"{}\",\"tokens_per_second\":{:.2f},\"milliseconds\":{:.4f},"
-        "\"percent_of_limit\":{:.2f}}}\n",
-        what, size, figure.tokens_per_second, figure.milliseconds, figure.limit_percent);
+        "\"percent_of_limit\":{:.2f},\"percent_of_bandwidth\":{:.2f},\"percent_of_flops\":{:.2f}}}\n",
+        what, size, figure.tokens_per_second, figure.milliseconds, figure.limit_percent, figure.bandwidth_percent,
+        figure.flops_percent);
   } else {
-    fmt::print("  {:8}{:>14}{:12.1f} tokens/s{:12.3f} ms{:8.1f} % of the limit\n", what, size, figure.tokens_per_second,
-               figure.milliseconds, figure.limit_percent);
+    fmt::print(
+        "  {:8}{:>14}{:12.1f} tokens/s{:12.3f} ms{:7.1f} % of the limit:{:6.1f} % of the reads,{:6.1f} % of FLOP/s\n",
+        what, size, figure.tokens_per_second, figure.milliseconds, figure.limit_percent, figure.bandwidth_percent,
+        figure.flops_percent);
   }
   std::fflush(stdout);
 }
@@ -330,10 +256,13 @@ void print_profile(const BenchOptions& options, const StepSize& size, const Step
 void print_limits(const BenchOptions& options, const Instance& instance, const MachineLimits& limits,
                   double ready_seconds) {
   if (options.json) {
-    fmt::print(
-        "{{\"what\":\"limits\",\"read_bytes_per_second\":{:.4g},\"flops_per_second\":{:.4g},\"ready_seconds\":{:.3f}}}"
-        "\n",
-        limits.read_bytes_per_second, limits.flops_per_second, ready_seconds);
+    Json line = Json::Object{{"what", "limits"}, {"size", ""}};
+    line.set("read_bytes_per_second", limits.read_bytes_per_second);
+    line.set("flops_per_second", limits.flops_per_second);
+    line.set("ready_seconds", ready_seconds);
+    line.set("device", instance.device->description());
+    line.set("machine", machine_facts());
+    fmt::print("{}\n", line.dump());
   } else {
     fmt::print("{} on {}\nready after {:.2f} s; limits now: {:.1f} GB/s read, {:.0f} GFLOP/s\n",
                instance.checkpoint->path(), instance.device->description(), ready_seconds,
@@ -377,6 +306,47 @@ Status sweep_loads(Instance& instance, const BenchOptions& options, const Sweep&
   return {};
 }
 
+RepeatFacts facts_of(const Instance& instance) {
+  const Json machine = machine_facts();
+  const bool gpu = instance.device->kind() != DeviceKind::cpu;
+  RepeatFacts facts;
+  facts.commit = machine.string("git_hash").value_or("");
+  facts.cpu = machine.string("cpu").value_or("");
+  facts.gpu = gpu ? instance.device->description() : "";
+  facts.backend = gpu ? "CUDA" : "CPU";
+  facts.file = instance.checkpoint->path();
+  facts.type = instance.name;
+  facts.kv_type = instance.options.kv_cache_dtype;
+  facts.bytes = instance.memory.weights;
+  facts.parameters = static_cast<int64_t>(ModelWork(instance).parameters());
+  facts.threads = instance.options.threads > 0 ? instance.options.threads : usable_cores();
+  facts.batch_tokens = instance.options.max_num_batched_tokens;
+  return facts;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+/// One run that does not count, then the repetitions; a generation begins after a token of its prompt.
+Status measure_table(Instance& instance, const BenchOptions& options, std::vector<RepeatTest> tests) {
+  Streams streams(instance);
+  for (RepeatTest& test : tests) {
+    test.time = utc_now();
+    const int output = test.prompt > 0 ? test.generated + 1 : test.generated;
+    for (int i = 0; i <= options.table.repetitions; ++i) {
+      ASSIGN_OR_RETURN(const StreamTimes times, streams.run(1, std::max(1, test.prompt), output));
+      if (i > 0) test.seconds.push_back(times.seconds);
+    }
+  }
+  fmt::print("{}", table_of(options.table.output, facts_of(instance), tests));
+  return {};
+}
+
 Status measure(BenchOptions& options) {
   if (options.hits.empty()) options.instance.prefix_caching = false;
   ASSIGN_OR_RETURN(const auto workloads, parse_workloads(options.workloads));
@@ -384,12 +354,31 @@ Status measure(BenchOptions& options) {
   if (!options.sweep.concurrencies.empty()) {
     ASSIGN_OR_RETURN(sweep, Sweep::parse(options.sweep));
   }
+  if (options.table.asked()) {
+    ASSIGN_OR_RETURN(std::vector<RepeatTest> tests, parse_tests(options.table));
+    ASSIGN_OR_RETURN(const auto instance, make_instance(options.instance));
+    return measure_table(*instance, options, std::move(tests));
+  }
   ASSIGN_OR_RETURN(const MachineLimits limits, limits_of(options));
   if (!options.profile.empty()) return profile(options, limits);
   const int64_t start = now_us();
   ASSIGN_OR_RETURN(const auto instance, make_instance(options.instance));
   print_limits(options, *instance, limits, seconds_since(start));
   return sweep ? sweep_loads(*instance, options, *sweep) : measure_all(*instance, options, workloads, limits);
+}
+
+void add_table_flags(Flags& flags, RepeatOptions& table) {
+  flags.add("--n-prompt", "A,B,...", "instead the table of llama-bench, -p: tokens of prompts, pp512", &table.prompts,
+            between(0, counts.most));
+  flags.add("--n-gen", "A,B,...", "the same, -n: generated tokens, tg128", &table.generations, between(0, counts.most));
+  flags.add("--pg", "P,G", "the same, -pg: a prompt and then a generation", &table.pairs);
+  flags.add("--repetitions", "N", "the same, -r: of each test (5)", &table.repetitions, between(1, 1000));
+  flags.add("--output", "FORMAT", "the same, -o: md, csv, json or jsonl", &table.output);
+  flags.alias("-p", "--n-prompt");
+  flags.alias("-n", "--n-gen");
+  flags.alias("-pg", "--pg");
+  flags.alias("-r", "--repetitions");
+  flags.alias("-o", "--output");
 }
 
 }  // namespace
@@ -422,6 +411,7 @@ int bench_command(std::span<char* const> arguments) {
   flags.add("--price-per-hour", "P", "of the machine: a sweep then says what a million tokens cost",
             &options.sweep.price_per_hour, between(0, 1e9));
   flags.add("--json", "one JSON object per figure", &options.json);
+  add_table_flags(flags, options.table);
   add_instance_flags(flags, options.instance);
   const Status parsed = flags.parse(arguments);
   if (!parsed.ok()) return fail(parsed.error().message);
