@@ -55,8 +55,8 @@ HERMES = {
     "\n": "It was open.</think>\n\nNow said.",
     "W": "<think>Ask it.</think>" + call("get_weather", CITY),
 }
-# No grammar watches calls of this dialect, as text may begin like one.
-GRANITE = {"M": 'Oops: <|tool_call|>[{"name": "now", "arguments": {"x": }}] done',
+# A grammar watches the calls of this dialect that have its marker, and not those that are bare.
+GRANITE = {"M": 'Oops:\n{"name": "now", "arguments": {"x": }} done',
            "C": 'Well <|tool_call|>[{"name": "now", "arguments": {"x": 1}}]'}
 # Every special token may occur in one place only.
 MISTRAL = {"C": 'Sure. [TOOL_CALLS]get_weather[ARGS]{"city": "Bern", "days": 1}'}
@@ -289,9 +289,17 @@ def test_l104_what_counts_as_absent(hermes):
 
 
 def test_l105_malformed_calls_are_content(talk):
-    assert same(talk("granite"), "C")[0]["content"] == "Well"
+    anything = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
+    message = same(talk("granite"), "C", tools=anything)[0]
+    assert message["content"] == "Well" and json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"x": 1}
     message, finish = same(talk("granite"), "M")
     assert message["content"] == GRANITE["M"] and "tool_calls" not in message and finish == "stop"
+
+
+def test_l101_a_grammar_watches_calls_without_being_asked(talk):
+    """The tool takes nothing, so that what the model would say of "x" cannot be said."""
+    call = same(talk("granite"), "C", max_tokens=200)[0]["tool_calls"][0]["function"]
+    assert call["name"] == "now" and json.loads(call["arguments"]) == {}
 
 
 def test_l105_cut_off_calls_are_content(hermes):

@@ -61,12 +61,12 @@ void constrain_calls(const TextModel& model, Generation& generation) {
   const bool forced = plan.tools.choice == ToolUse::Choice::required || plan.tools.choice == ToolUse::Choice::named;
   if (!plan.tools.wanted() || (generation.constraint && !forced)) return;
   if (plan.tools.choice == ToolUse::Choice::named) plan.options.one_call = true;
-  auto text = reply_grammar(model.options.reply_format, *model.tokenizer, plan.options, forced);
-  if (!text) return;
-  generation.constraint = ConstraintSpec{ConstraintSpec::Kind::structural_tag, std::move(*text), {}};
+  auto grammar = reply_grammar(model.options.reply_format, *model.tokenizer, plan.options, forced);
+  if (!grammar) return;
+  generation.constraint = ConstraintSpec{ConstraintSpec::Kind::structural_tag, std::move(grammar->text), {}};
   generation.constraint_param = plan.tools.legacy ? "functions" : "tools";
   generation.constraint_optional = !forced;
-  plan.options.eager = true;
+  plan.options.eager = grammar->sure;
 }
 
 /// A model that thinks does so before what its answer is held to.

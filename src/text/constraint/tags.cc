@@ -27,6 +27,7 @@ Json json(Json schema, std::string_view style) {
 Json sequence(Json::Array parts) { return format("sequence", {{"elements", std::move(parts)}}); }
 Json either(Json::Array parts) { return format("or", {{"elements", std::move(parts)}}); }
 Json optional(Json part) { return format("optional", {{"content", std::move(part)}}); }
+Json star(Json part) { return format("star", {{"content", std::move(part)}}); }
 
 Json tag(const Edge& begin, Json content, const Edge& end) {
   return format("tag", {{"begin", edge_json(begin)}, {"content", std::move(content)}, {"end", edge_json(end)}});

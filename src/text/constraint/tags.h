@@ -27,6 +27,8 @@ Json json(Json schema, std::string_view style = "json");
 Json sequence(Json::Array parts);
 Json either(Json::Array parts);
 Json optional(Json part);
+/// Any number of them, none too.
+Json star(Json part);
 /// `begin`, `content`, `end`.
 Json tag(const Edge& begin, Json content, const Edge& end);
 

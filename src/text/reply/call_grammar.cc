@@ -79,12 +79,35 @@ Json CallGrammar::tag(std::string_view begin, const std::string& before, Json ar
 }
 
 CallTags plain_objects(const CallGrammar& of, std::string_view key) {
+  struct Layout {
+    const char* begin;
+    const char* end;
+  };
+  static constexpr Layout kLayouts[] = {{R"({{"name": "{}", "{}": )", "}"},
+                                        {R"({{"name":"{}","{}":)", "}"},
+                                        {"{{\n  \"name\": \"{}\",\n  \"{}\": ", "\n}"},
+                                        {"{{\n    \"name\": \"{}\",\n    \"{}\": ", "\n}"}};
   CallTags calls;
+  calls.complete = false;
   for (const Tool& tool : of.tools()) {
-    calls.tags.push_back(of.tag("", fmt::format("{{\"name\": \"{}\", \"{}\": ", tool.name, key),
-                                tags::json(CallGrammar::schema(tool)), "}", ""));
+    const Json arguments = tags::json(CallGrammar::schema(tool));
+    for (const Layout& layout : kLayouts) {
+      std::string begin = fmt::format(fmt::runtime(layout.begin), tool.name, key);
+      calls.tags.push_back(of.tag("", begin, arguments, layout.end, ""));
+      if (&layout == kLayouts) calls.forced.push_back(calls.tags.back());
+      calls.triggers.emplace_back(std::move(begin));
+    }
   }
   return calls;
+}
+
+Json object_list(const CallGrammar& of) {
+  Json::Array objects;
+  for (const Tool& tool : of.tools()) {
+    objects.push_back(of.tag("", fmt::format(R"({{"name": "{}", "arguments": )", tool.name),
+                             tags::json(CallGrammar::schema(tool)), "}", ""));
+  }
+  return tags::separated(std::move(objects), ", ", true, false);
 }
 
 std::optional<std::string> reasoned_grammar(const ReplyFormat& format, const Tokenizer& tokenizer, bool opened,
@@ -97,24 +120,27 @@ std::optional<std::string> reasoned_grammar(const ReplyFormat& format, const Tok
   return tags::document(after_reasoning(grammar, *format.thinking(), opened, std::move(part)));
 }
 
-std::optional<std::string> reply_grammar(const ReplyFormat& format, const Tokenizer& tokenizer,
-                                         const ReplyOptions& options, bool forced) {
+std::optional<ReplyGrammar> reply_grammar(const ReplyFormat& format, const Tokenizer& tokenizer,
+                                          const ReplyOptions& options, bool forced) {
   const Dialect* dialect = format.dialect();
   if (dialect == nullptr || dialect->grammar == nullptr || options.tools.empty()) return std::nullopt;
   const CallGrammar grammar(options.tools, tokenizer);
   const CallTags calls = dialect->grammar(grammar);
-  if (calls.tags.empty()) return std::nullopt;
-  if (calls.triggers.empty() && !forced) return std::nullopt;
-  Json reply = calls.triggers.empty() ? tags::separated(calls.tags, "\n", true, options.one_call)
-                                      : tags::triggered({.triggers = calls.triggers,
-                                                         .tags = calls.tags,
-                                                         .at_least_one = forced,
-                                                         .stop_after_first = options.one_call});
+  if (!forced && !calls.reply.is_null()) return ReplyGrammar{tags::document(calls.reply), calls.complete};
+  Json reply;
+  if (forced && !calls.forced.empty()) {
+    reply = tags::separated(calls.forced, "\n", true, options.one_call);
+  } else if (!calls.tags.empty() && !calls.triggers.empty()) {
+    reply = tags::triggered(
+        {.triggers = calls.triggers, .tags = calls.tags, .at_least_one = forced, .stop_after_first = options.one_call});
+  } else {
+    return std::nullopt;
+  }
   if (format.thinking() != nullptr) {
     reply = after_reasoning(grammar, *format.thinking(), options.thinking, std::move(reply));
   }
   if (!calls.before.is_null()) reply = tags::sequence({tags::optional(calls.before), std::move(reply)});
-  return tags::document(std::move(reply));
+  return ReplyGrammar{tags::document(std::move(reply)), forced || calls.complete};
 }
 
 }  // namespace quern

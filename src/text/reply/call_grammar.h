@@ -40,19 +40,29 @@ class CallGrammar {
 
 /// How the calls of a dialect stand in a reply.
 struct CallTags {
-  std::vector<tags::Edge> triggers;  // no text has them but calls
-  Json::Array tags;
-  Json before = Json();  // what may come first, when reasoning is part of the dialect
+  std::vector<tags::Edge> triggers = {};  // no text has them but calls
+  Json::Array tags = {};
+  Json before = Json();     // what may come first, when reasoning is part of the dialect
+  Json::Array forced = {};  // instead of `tags` where calls are forced: nothing but these, on lines of their own
+  Json reply = Json();      // instead of `tags` where they are not: any reply
+  bool complete = true;     // there are no calls but those that a trigger begins
 };
 
-/// {"name": NAME, `key`: ARGUMENTS}, for dialects whose own form has no grammar: calls can still be forced.
+/// {"name": NAME, `key`: ARGUMENTS}, for dialects that have no marker: what names a tool and its arguments so, in one
+/// of the usual layouts, is a call.
 CallTags plain_objects(const CallGrammar& of, std::string_view key);
+/// [{"name": NAME, "arguments": ARGUMENTS}, ...] without the brackets.
+Json object_list(const CallGrammar& of);
 
-/// The description of a structural tag: free text, with a grammar from the start of a call on; or, when calls are
-/// `forced`, at least one call and no text before. Nothing when the dialect has no grammar, or none that can wait for
-/// calls to start.
-std::optional<std::string> reply_grammar(const ReplyFormat& format, const Tokenizer& tokenizer,
-                                         const ReplyOptions& options, bool forced);
+struct ReplyGrammar {
+  std::string text;  // the description of a structural tag
+  bool sure = true;  // whatever begins a call is one
+};
+
+/// Free text, with a grammar from the start of a call on; or, when calls are `forced`, at least one call and no text
+/// before. Nothing when the dialect has no grammar, or none that can wait for calls to start.
+std::optional<ReplyGrammar> reply_grammar(const ReplyFormat& format, const Tokenizer& tokenizer,
+                                          const ReplyOptions& options, bool forced);
 
 /// What a constraint says, after the reasoning of a model that thinks; nothing when none does, or for tags.
 std::optional<std::string> reasoned_grammar(const ReplyFormat& format, const Tokenizer& tokenizer, bool opened,

@@ -60,12 +60,22 @@ struct Spoken {
     return ids;
   }
 
+  /// With marks before special tokens.
+  std::string as_read(std::string_view reply) const {
+    std::string text;
+    for (const int32_t id : tokens(reply)) {
+      if (id > kEnd) text += kSpecialMark;
+      text += vocabulary->token_text(id);
+    }
+    return text;
+  }
+
   std::unique_ptr<ConstraintMatcher> start(bool forced) const {
-    const auto text = reply_grammar(format, *vocabulary, options, forced);
-    if (!text) return nullptr;
+    const auto grammar = reply_grammar(format, *vocabulary, options, forced);
+    if (!grammar) return nullptr;
     ConstraintCompiler compiler(vocabulary, vocabulary->size(), {kEnd});
-    const auto compiled = compiler.compile({ConstraintSpec::Kind::structural_tag, *text, {}});
-    EXPECT_TRUE(compiled.ok()) << compiled.error().message << "\n" << *text;
+    const auto compiled = compiler.compile({ConstraintSpec::Kind::structural_tag, grammar->text, {}});
+    EXPECT_TRUE(compiled.ok()) << compiled.error().message << "\n" << grammar->text;
     return compiled.ok() ? (*compiled)->start() : nullptr;
   }
 
@@ -89,7 +99,9 @@ TEST(CallGrammar, TakesWhatTemplatesRender) {
       Spoken spoken(*one.string("dialect"), seed ? "seed_oss" : "qwen3", special);
       spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
       spoken.options.thinking = *one.boolean("opened");
-      if (!reply_grammar(spoken.format, *spoken.vocabulary, spoken.options, false)) continue;
+      // Where values may have anything in them, or markers are no tokens, nothing can be watched.
+      if (!special && spoken.format.dialect()->name == "openai") continue;
+      if (special && spoken.format.dialect()->name == "glm45") continue;
       EXPECT_EQ(spoken.taken(reply, false), std::string_view::npos)
           << *one.string("template") << ": " << *one.string("title") << (special ? ", special" : "") << "\n"
           << reply;
@@ -111,7 +123,8 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
        "\"x\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
       {"llama3_json", "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"x\"}}"},
       {"json", "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}"},
-      {"pythonic", "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}"},
+      {"pythonic", "[get_weather(city='x')]"},
+      {"pythonic", "[get_weather(city=\"x\", days=3)]"},
       {"granite", "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}"},
       {"deepseek_v31",
        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": "
@@ -123,6 +136,7 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
       {"mistral", "[TOOL_CALLS]get_weather[CALL_ID]abcdefgh0[ARGS]{\"city\": \"x\"}"},
       {"mistral", "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}, \"id\": \"abcdefgh0\"}]"},
       {"openai", "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"x\"}"},
+      {"openai", " to=functions.get_weather<|channel|>commentary json<|message|>{\"city\": \"x\"}"},
   };
   for (const Case& one : all) {
     SCOPED_TRACE(one.dialect);
@@ -135,13 +149,8 @@ TEST(CallGrammar, ForcesACallAndReadsItBack) {
     other.replace(at, 11, "get_feather");
     EXPECT_LT(spoken.taken(other, true), other.size());
 
-    std::string text;
-    for (const int32_t id : spoken.tokens(one.reply)) {
-      if (id > kEnd) text += kSpecialMark;
-      text += spoken.vocabulary->token_text(id);
-    }
     spoken.options.eager = true;
-    const ReadReply reply = read_reply(spoken.format, spoken.options, text);
+    const ReadReply reply = read_reply(spoken.format, spoken.options, spoken.as_read(one.reply));
     ASSERT_EQ(reply.calls.size(), 1U) << reply.shown();
     EXPECT_EQ(reply.calls[0].name, "get_weather");
     EXPECT_EQ(Json::parse(reply.calls[0].arguments)->string("city"), "x");
@@ -170,11 +179,123 @@ TEST(CallGrammar, LetsReasoningComeFirst) {
   EXPECT_LT(spoken.taken("so\n</think>\n\nno call", true), 20U);
 }
 
-TEST(CallGrammar, HasNoneForTextThatOnlyMayBeACall) {
-  for (const std::string_view dialect : {"json", "llama3_json", "pythonic", "granite", "openai"}) {
-    Spoken spoken(dialect, "none", false);
+struct Watched {
+  std::string_view dialect;
+  bool special;
+  std::string_view good;  // a reply with calls
+  std::string_view bad;   // one whose arguments the schema does not allow
+};
+
+const std::vector<Watched>& watched() {
+  static const std::vector<Watched> all = {
+      {"llama3_json", false,
+       "So:\n"
+       R"({"name": "get_weather", "parameters": {"city": "x"}}; and so on)",
+       R"({"name": "get_weather", "parameters": {"town)"},
+      {"llama3_json", true, R"(<|python_tag|>{"name": "get_weather", "parameters": {"city": "x"}})",
+       R"(<|python_tag|>{"name": "get_weather", "parameters": {"city": 5)"},
+      {"json", false, "I do.\n{\"name\":\"get_weather\",\"arguments\":{\"city\": \"x\"}}\nDone.",
+       R"({"name":"get_weather","arguments":{"city": x)"},
+      {"json", false, "```json\n{\n  \"name\": \"get_weather\",\n  \"arguments\": {\n    \"city\": \"x\"\n  }\n}\n```",
+       "```json\n{\n  \"name\": \"get_weather\",\n  \"arguments\": [1"},
+      {"json", false, R"([{"name": "get_weather", "arguments": {"city": "x"}},
+ {"name": "get_weather", "arguments": {"city": "y", "days": 2}}])",
+       R"([{"name": "get_weather", "arguments": {"city": "x"}}, {"name": "get_weather", "arguments": {}})"},
+      {"granite", true, R"(Yes.<|tool_call|>[{"name": "get_weather", "arguments": {"city": "x"}}] Then.)",
+       R"(<|tool_call|>[{"name": "get_feather")"},
+      {"granite", false, R"(functools[{"name": "get_weather", "arguments": {"city": "x", "days": 2}}])",
+       R"(functools[{"name": "get_weather", "arguments": {"city": "x", "days": "2")"},
+      {"granite", false, R"(<TOOLCALL>[{"name": "get_weather", "arguments": {"city": "x"}}]</TOOLCALL>)",
+       R"(<TOOLCALL>[])"},
+      {"pythonic", false, "First:\n[get_weather(city='a\\'b', exact=True), get_weather(city=\"y\")] Done.",
+       "[get_weather(city='a'), get_weather(5)"},
+      {"pythonic", false, "[get_weather(city='x', days=12)]", "[get_weather(days=12)"},
+      {"pythonic", true, "Both.<|python_start|>[get_weather(city='x'), get_weather(city='y')]<|python_end|>",
+       "<|python_start|>[get_weather(city='x', 5)"},
+      {"openai", true,
+       "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+       "<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"x\"}",
+       "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": 5"},
+      {"openai", true, " to=functions.get_weather<|channel|>analysis <|constrain|>json<|message|>{\"city\": \"x\"}",
+       "<|channel|>commentary to=functions.get_feather"},
+  };
+  return all;
+}
+
+TEST(CallGrammar, WaitsForACallToBegin) {
+  for (const Watched& one : watched()) {
+    SCOPED_TRACE(one.good);
+    Spoken spoken(one.dialect, "none", one.special);
     spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
-    EXPECT_EQ(spoken.start(false), nullptr) << dialect;
+    EXPECT_EQ(spoken.taken(one.good, false), std::string_view::npos);
+    EXPECT_LT(spoken.taken(one.bad, false), spoken.tokens(one.bad).size()) << one.bad;
+    const std::string text = spoken.as_read(one.good);
+    const ReadReply whole = read_reply(spoken.format, spoken.options, text);
+    EXPECT_FALSE(whole.calls.empty());
+    for (size_t cut = 0; cut <= text.size(); ++cut)
+      EXPECT_EQ(read_reply(spoken.format, spoken.options, text, {cut}), whole) << cut;
+  }
+}
+
+TEST(CallGrammar, LetsTextBeThatOnlyLooksLikeACall) {
+  struct Case {
+    std::string_view dialect, text;
+  };
+  for (const Case& one :
+       {Case{"json", R"({"name": "Bob", "arguments": 5})"}, Case{"json", R"({"name": "get_weather", "description)"},
+        Case{"llama3_json", R"(An object has a {"name": ...}.)"}, Case{"pythonic", "[1, 2, f(x)] get_weather(city)"},
+        Case{"granite", "functools.partial(print)"}, Case{"granite", R"({"name": "get_weather", "arguments": 5})"}}) {
+    Spoken spoken(one.dialect, "none", false);
+    spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
+    EXPECT_EQ(spoken.taken(one.text, false), std::string_view::npos) << one.dialect << ": " << one.text;
+  }
+  Spoken harmony("openai", "none", true);
+  harmony.options.tools = case_tools(QUERN_SOURCE_DIR);
+  EXPECT_EQ(harmony.taken("<|channel|>final<|message|>No {\"name\": 5} call.", false), std::string_view::npos);
+}
+
+TEST(CallGrammar, WhatATriggerMayMissIsReadWhole) {
+  for (const Watched& one : watched()) {
+    Spoken spoken(one.dialect, "none", one.special);
+    spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
+    const bool sure = one.dialect == "openai";
+    EXPECT_EQ(reply_grammar(spoken.format, *spoken.vocabulary, spoken.options, false)->sure, sure) << one.dialect;
+    EXPECT_TRUE(reply_grammar(spoken.format, *spoken.vocabulary, spoken.options, true)->sure) << one.dialect;
+  }
+}
+
+TEST(CallGrammar, HarmonyNeedsItsMarkersAsTokens) {
+  Spoken spoken("openai", "none", false);
+  spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
+  EXPECT_EQ(spoken.start(false), nullptr);
+}
+
+TEST(CallGrammar, PythonsArgumentsFollowTheSchema) {
+  const auto schema = Json::parse(R"({"type": "object", "required": ["b"], "properties": {
+      "a": {"type": "integer"},
+      "b": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+      "c": {"enum": ["it's", 2, true]},
+      "d": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+      "e": {"type": ["number", "boolean"]}, "f": {}},
+      "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "k": {"const": 1}}},
+                "loop": {"$ref": "#/$defs/loop"}}})");
+  ASSERT_TRUE(schema.ok()) << schema.error().message;
+  Spoken spoken("pythonic", "none", false);
+  spoken.options.tools = {{"f", *schema}, {"g", Json()}, {"h", Json().set("type", "object")}};
+  for (const std::string_view good :
+       {"[f(b=None)]", "[f(a=-3, b='x')]", "[f(b=\"\", c='it\\'s')]", "[f(b='',c=\"it's\")]", "[f(b='', c=2)]",
+        "[f(b='', c=True)]", "[f(b='', d=[])]", "[f(b='', d=[{}, {'next': {\"k\": 1}}])]", "[f(b='', e=1.5e-3)]",
+        "[f(b='', e=False, f={'x': [None, -1]})]", "[f(b='a\\x41\\n\\\\')]", "[f(b='\nraw \\ space')]", "[g()]",
+        "[h()]", "[h(anything=[1, 2], more='x')]"}) {
+    EXPECT_EQ(spoken.taken(good, true), std::string_view::npos) << good;
+    const ReadReply reply = read_reply(spoken.format, spoken.options, good);
+    ASSERT_EQ(reply.calls.size(), 1U) << good << reply.shown();
+    EXPECT_TRUE(Json::parse(reply.calls[0].arguments).ok()) << reply.shown();
+  }
+  for (const std::string_view bad :
+       {"[f()]", "[f(a=3)]", "[f(b='x', a=3)]", "[f(b=5)]", "[f(b='', c=3)]", "[f(b='', d=[1])]", "[f(b='', e=None)]",
+        "[f(a=03, b='')]", "[f(b='', z=1)]", "[f(b='\\ud800')]", "[f(b='\\x8')]", "[g(a=1)]", "[h(a)]"}) {
+    EXPECT_LT(spoken.taken(bad, true), bad.size()) << bad;
   }
 }
 

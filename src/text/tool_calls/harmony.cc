@@ -88,18 +88,36 @@ Reading<bool> read_reply(ReplyReader& in) {
   co_return true;
 }
 
-/// After some reasoning: a call, which is the end of the reply.
+Json channel(const CallGrammar& of, std::string_view which) {
+  return tags::sequence({of.part("<|channel|>"), tags::regex(which)});
+}
+
+/// A message that another one follows.
+Json message(const CallGrammar& of, std::string_view channels) {
+  return tags::sequence({channel(of, channels), tags::tag(of.edge("<|message|>"), tags::any_text(), of.edge("<|end|>")),
+                         of.part("<|start|>"), tags::literal("assistant")});
+}
+
+/// A call; its receiver stands on either side of the channel.
+Json call(const CallGrammar& of, const Tool& tool) {
+  const Json to = tags::literal(fmt::format(" to=functions.{}", tool.name));
+  const Json in = channel(of, "commentary|analysis");
+  return tags::sequence({tags::either({tags::sequence({in, to}), tags::sequence({to, in})}), tags::regex(" ?"),
+                         tags::optional(of.part("<|constrain|>")), tags::optional(tags::literal("json")),
+                         of.part("<|message|>"), tags::json(CallGrammar::schema(tool))});
+}
+
+/// Forced: after some reasoning a call, which is the end of the reply. Else messages come first, as many as the model
+/// likes, and an answer may be the last; that needs markers which no text can have.
 CallTags grammar(const CallGrammar& of) {
   CallTags calls;
-  calls.before = tags::sequence({of.part("<|channel|>"), tags::literal("analysis"),
-                                 tags::tag(of.edge("<|message|>"), tags::any_text(), of.edge("<|end|>")),
-                                 of.part("<|start|>"), tags::literal("assistant")});
-  for (const Tool& tool : of.tools()) {
-    Json call =
-        tags::sequence({tags::literal(fmt::format("commentary to=functions.{} ", tool.name)), of.part("<|constrain|>"),
-                        tags::literal("json"), of.part("<|message|>"), tags::json(CallGrammar::schema(tool))});
-    calls.tags.push_back(of.tag("<|channel|>", "", std::move(call), "", ""));
-  }
+  Json::Array last;
+  for (const Tool& tool : of.tools()) last.push_back(call(of, tool));
+  calls.before = message(of, "analysis");
+  for (const Json& one : last) calls.forced.push_back(tags::tag("", one, ""));
+  if (!std::holds_alternative<int32_t>(of.edge("<|channel|>"))) return calls;
+  last.push_back(tags::sequence({channel(of, "analysis|commentary|final"), of.part("<|message|>"), tags::any_text()}));
+  calls.reply = tags::sequence({tags::star(message(of, "analysis|commentary|final")), tags::either(std::move(last))});
   return calls;
 }
 

@@ -26,7 +26,27 @@ Reading<bool> read(ReplyReader& in, int start) {
   co_return true;
 }
 
-CallTags grammar(const CallGrammar& of) { return plain_objects(of, "arguments"); }
+struct Frame {
+  std::string_view begin;
+  std::string_view end;
+};
+constexpr Frame kFrames[] = {
+    {"<|tool_call|>", ""}, {"<TOOLCALL>", "</TOOLCALL>"}, {"<tool_calls>", "</tool_calls>"}, {"functools", ""}};
+
+/// In the frames that are tokens of the vocabulary, if there are any, since only the model's own can be.
+CallTags grammar(const CallGrammar& of) {
+  CallTags calls;
+  calls.complete = false;
+  const auto is_token = [&](const Frame& frame) { return std::holds_alternative<int32_t>(of.edge(frame.begin)); };
+  const bool tokens = std::ranges::any_of(kFrames, is_token);
+  for (const Frame& frame : kFrames) {
+    if (is_token(frame) != tokens) continue;
+    calls.tags.push_back(of.tag(frame.begin, "[", object_list(of), "]", frame.end));
+    calls.triggers.push_back(tokens ? of.edge(frame.begin) : tags::Edge(std::string(frame.begin) + "["));
+  }
+  calls.forced = plain_objects(of, "arguments").forced;
+  return calls;
+}
 
 const KnownDialect known{{.name = "granite",
                           .more_names = {"phi4_mini_json", "nemotron_json"},

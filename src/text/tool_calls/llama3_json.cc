@@ -8,6 +8,8 @@
 namespace quern {
 namespace {
 
+constexpr std::string_view kPythonTag = "<|python_tag|>";
+
 int spoken_in(std::string_view chat_template) {
   return shown(chat_template, 15, {"<|start_header_id|>", "\"parameters\": ", "ipython"});
 }
@@ -25,13 +27,18 @@ Reading<bool> read(ReplyReader& in, int start) {
   }
 }
 
-CallTags grammar(const CallGrammar& of) { return plain_objects(of, "parameters"); }
+/// <|python_tag|> may also begin code, so that it forces nothing.
+CallTags grammar(const CallGrammar& of) {
+  CallTags calls = plain_objects(of, "parameters");
+  if (of.in_vocabulary(kPythonTag)) calls.before = of.part(kPythonTag);
+  return calls;
+}
 
 const KnownDialect known{{.name = "llama3_json",
                           .more_names = {"llama4_json", "llama3"},
                           .spoken_in = spoken_in,
-                          .markers = {"<|python_tag|>"},
-                          .starts = {{"<|python_tag|>"}, {"{", true}},
+                          .markers = {kPythonTag},
+                          .starts = {{kPythonTag}, {"{", true}},
                           .read = read,
                           .grammar = grammar}};
 

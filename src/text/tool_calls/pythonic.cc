@@ -3,6 +3,7 @@
 
 #include "text/tool_calls/call_object.h"
 #include "text/tool_calls/dialect.h"
+#include "text/tool_calls/python_grammar.h"
 
 namespace quern {
 namespace {
@@ -53,6 +54,10 @@ Reading<bool> read_escape(ReplyReader& in, std::string& out) {
     case 'n': out += '\n'; break;
     case 't': out += '\t'; break;
     case 'r': out += '\r'; break;
+    case 'a': out += '\a'; break;
+    case 'b': out += '\b'; break;
+    case 'f': out += '\f'; break;
+    case 'v': out += '\v'; break;
     case '\n': break;
     case '\\':
     case '\'':
@@ -177,7 +182,39 @@ Reading<bool> read(ReplyReader& in, int start) {
   co_return true;
 }
 
-CallTags grammar(const CallGrammar& of) { return plain_objects(of, "arguments"); }
+struct Frame {
+  std::string_view begin;
+  std::string_view end;
+};
+constexpr Frame kFrames[] = {{"<|python_start|>", "<|python_end|>"}, {"<|tool_call_start|>", "<|tool_call_end|>"}};
+
+/// Between the markers that are tokens of the vocabulary, if there are any. Else a bracket before the name of a tool
+/// begins a list, and such a name after a comma goes on with it.
+CallTags grammar(const CallGrammar& of) {
+  CallTags calls;
+  calls.complete = false;
+  Json::Array each;
+  for (const Tool& tool : of.tools()) {
+    const Json arguments = tags::grammar(python_arguments(CallGrammar::schema(tool)));
+    each.push_back(of.tag("", tool.name + "(", arguments, ")", ""));
+    for (const char* before : {"[", ", "}) {
+      calls.triggers.emplace_back(fmt::format("{}{}(", before, tool.name));
+      calls.tags.push_back(of.tag("", fmt::format("{}{}(", before, tool.name), arguments, ")", ""));
+    }
+  }
+  const Json list = tags::separated(std::move(each), ", ", true, false);
+  calls.forced.push_back(of.tag("", "[", list, "]", ""));
+  Json::Array framed;
+  std::vector<tags::Edge> begins;
+  for (const Frame& frame : kFrames) {
+    const tags::Edge begin = of.edge(frame.begin);
+    if (!std::holds_alternative<int32_t>(begin)) continue;
+    begins.push_back(begin);
+    framed.push_back(of.tag(frame.begin, "[", list, "]", frame.end));
+  }
+  if (begins.empty()) return calls;
+  return {.triggers = std::move(begins), .tags = std::move(framed), .complete = false};
+}
 
 const KnownDialect known{{.name = "pythonic",
                           .more_names = {"llama4_pythonic", "lfm2"},
