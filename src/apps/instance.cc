@@ -173,6 +173,22 @@ Status choose_step_pages(const InstanceOptions& options, const ModelPlan& model,
   return {};
 }
 
+double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+/// `bytes` are those of the KV cache. Who named no size has nothing to raise: all the rest of the memory is too small.
+Error no_room_for_kv(const InstanceOptions& options, const KvLayout& kv, int64_t bytes, const MemoryPlan& plan) {
+  if (options.kv_cache_memory_bytes == 0) {
+    return Error{
+        fmt::format("not enough memory: the weights take {:.1f} MiB and {:.1f} MiB are free, which leaves no room for "
+                    "a KV cache; free some memory, or take a smaller model",
+                    mebibytes(plan.weights), mebibytes(plan.free))};
+  }
+  return Error{
+      fmt::format("no room for a KV cache: {} bytes hold less than one page of {} bytes for each of {} layer groups; "
+                  "raise --kv-cache-memory-bytes",
+                  bytes, kv.page_bytes, kv.groups.size())};
+}
+
 /// `room` is what the KV cache may take when the user names no size.
 Status choose_kv(const InstanceOptions& options, const ModelPlan& model, int64_t room, MemoryPlan* plan) {
   const DecoderSpec& spec = model.spec;
@@ -187,12 +203,7 @@ Status choose_kv(const InstanceOptions& options, const ModelPlan& model, int64_t
   }
   plan->kv_pages = std::min<int64_t>(bytes / kv.page_bytes, INT32_MAX);
   plan->kv_tokens = tokens_of_pages(kv, plan->kv_pages, options.max_num_batched_tokens);
-  if (plan->kv_tokens < kv.page_tokens) {
-    return Error{
-        fmt::format("no room for a KV cache: {} bytes hold less than one page of {} bytes for each of {} layer groups; "
-                    "raise --kv-cache-memory-bytes",
-                    bytes, kv.page_bytes, kv.groups.size())};
-  }
+  if (plan->kv_tokens < kv.page_tokens) return no_room_for_kv(options, kv, bytes, *plan);
   ASSIGN_OR_RETURN(plan->max_model_len, choose_model_len(options, model, plan->kv_tokens));
   return {};
 }
@@ -311,8 +322,7 @@ void add_task_flag(Flags& flags, InstanceOptions& o) {
 
 std::string describe(const MemoryPlan& plan) {
   const auto line = [](const char* what, int64_t bytes, const std::string& note) {
-    return fmt::format("  {:14}{:>16} bytes  {:>9.1f} MiB  {}\n", what, bytes, static_cast<double>(bytes) / (1 << 20),
-                       note);
+    return fmt::format("  {:14}{:>16} bytes  {:>9.1f} MiB  {}\n", what, bytes, mebibytes(bytes), note);
   };
   return line("weights", plan.weights, "") +
          line("KV cache", plan.kv(),
@@ -413,13 +423,26 @@ Result<OpenedModel> open_model(const InstanceOptions& asked) {
   return opened;
 }
 
+namespace {
+
+/// Before anything is loaded.
+Status check_memory(const MemoryPlan& plan) {
+  if (plan.total() <= plan.free) return {};
+  const char* const advice = plan.weights > plan.free ? "free some memory, or take a smaller model"
+                                                      : "lower --kv-cache-memory-bytes or --max-num-seqs";
+  return Error{
+      fmt::format("not enough memory: {:.1f} MiB are needed (weights {:.1f}, KV cache {:.1f}, states {:.1f}, executor "
+                  "{:.1f}) and {:.1f} MiB are free; {}",
+                  mebibytes(plan.total()), mebibytes(plan.weights), mebibytes(plan.kv()), mebibytes(plan.states),
+                  mebibytes(plan.executor), mebibytes(plan.free), advice)};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Instance>> load_instance(const InstanceOptions& options) {
   const int64_t start = now_us();
   ASSIGN_OR_RETURN(OpenedModel opened, open_model(options));
-  if (opened.memory.total() > opened.memory.free) {
-    return Error{fmt::format("not enough memory; lower --kv-cache-memory-bytes or --max-num-seqs:\n{}",
-                             describe(opened.memory))};
-  }
+  TRY(check_memory(opened.memory));
   auto instance = std::make_unique<Instance>();
   instance->memory = opened.memory;
   instance->options = opened.options;

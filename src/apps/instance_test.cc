@@ -192,6 +192,41 @@ TEST_P(Cached, C14C15CachedPromptsGiveTheBitsOfComputedOnes) {
 }
 
 /// Every row is taken by the largest request there can be, with all the numbers a client may ask for.
+/// What load_instance says of a model with random weights on the CPU, of which none may be made.
+std::string memory_refusal(const std::string& overrides, int64_t kv_bytes) {
+  InstanceOptions options = options_of("llama", "auto", true);
+  options.device = "cpu";
+  options.hf_overrides = overrides;
+  options.kv_cache_memory_bytes = kv_bytes;
+  const auto loaded = load_instance(options);
+  return loaded.ok() ? "accepted" : loaded.error().message;
+}
+
+constexpr const char* larger_than_any_machine = R"({"hidden_size": 65536, "intermediate_size": 262144,
+    "num_attention_heads": 512, "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 1000})";
+
+TEST(Memory, WeightsThatDoNotFitAreRefusedBeforeTheyAreRead) {
+  const auto says = ::testing::ContainsRegex(
+      R"(^not enough memory: .*weights.* [0-9.]+ MiB .*free.*; free some memory, or take a smaller model$)");
+
+  EXPECT_THAT(memory_refusal(larger_than_any_machine, 0), says);
+  EXPECT_THAT(memory_refusal(larger_than_any_machine, int64_t{64} << 20), says);
+}
+
+TEST(Memory, ACacheThatDoesNotFitIsRefusedWithTheNumbers) {
+  EXPECT_THAT(memory_refusal("", int64_t{1} << 42),
+              ::testing::ContainsRegex(
+                  R"(^not enough memory: 41943[0-9]+\.[0-9] MiB are needed \(weights [0-9.]+, KV cache 4194304.0, )"
+                  R"(states 0.0, executor [0-9.]+\) and [0-9.]+ MiB are free; lower --kv-cache-memory-bytes)"));
+  EXPECT_EQ(memory_refusal("", int64_t{64} << 20), "accepted");
+}
+
+TEST(Memory, ACacheOfLessThanAPageIsRefused) {
+  EXPECT_THAT(memory_refusal("", 100),
+              ::testing::ContainsRegex("^no room for a KV cache: 100 bytes hold less than one page of [0-9]+ bytes for "
+                                       "each of 1 layer groups; raise --kv-cache-memory-bytes$"));
+}
+
 TEST_P(Cpu, C17TheWorstRequestsTogetherFitIntoThePlan) {
   InstanceOptions options = cpu_options(GetParam(), int64_t{32} << 20);
   options.max_num_seqs = 6;
