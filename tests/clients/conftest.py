@@ -28,23 +28,19 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + (messages[-1].content or ' ')[-1] }}{% endif %}")
 
 
-def started(model, *flags):
-    server = conformance.Running(model, *flags)
-    yield server
-    assert server.stop() == 0
-
-
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """Chats, calls get_weather, and is called `scripted`."""
     said = script.Script(script.cut(TEXTS), TEMPLATE, vocab=768, context=2048)
-    yield from started(script.write(tmp_path_factory.mktemp("models") / "scripted", said), "--served-model-name", "scripted")
+    with conformance.servers() as of:
+        yield of(script.write(tmp_path_factory.mktemp("models") / "scripted", said), "--served-model-name", "scripted")
 
 
 @pytest.fixture(scope="session")
 def embedder():
     """Makes vectors and is called `embedder`."""
-    yield from started(TESTS / "pooling" / "bert", "--served-model-name", "embedder")
+    with conformance.servers() as of:
+        yield of(TESTS / "pooling" / "bert", "--served-model-name", "embedder")
 
 
 @pytest.fixture(scope="session")

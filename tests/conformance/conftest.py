@@ -125,6 +125,21 @@ class Running:
         return openai.OpenAI(base_url=self.url + "/v1", api_key=options.pop("api_key", "none"), timeout=60, **options)
 
 
+@contextlib.contextmanager
+def servers():
+    """start(model, words...): a server. At the end all are stopped, and each must say that it ended well."""
+    started = []
+
+    def start(model, *words, **options):
+        started.append(Running(model, *map(str, words), **options))
+        return started[-1]
+    try:
+        yield start
+    finally:
+        statuses = [running.stop() for running in started]
+    assert set(statuses) <= {0}, statuses
+
+
 def chat_body(ask=None, **fields):
     body = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0, **fields}
     if ask is not None:

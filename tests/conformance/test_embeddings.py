@@ -9,7 +9,7 @@ import threading
 import openai
 import pytest
 
-from conftest import Running, error_of
+from conftest import error_of, servers
 
 POOLING = pathlib.Path(__file__).parents[1] / "pooling"
 TEXTS = ["Hello world", "a", "The cat sits on the mat", "one two three four five six seven"]
@@ -17,16 +17,10 @@ LIMIT = 120
 
 
 @pytest.fixture(scope="session")
-def start(tmp_path_factory):
+def start():
     """start(model, flags...): a server of a model of tests/pooling."""
-    running = []
-
-    def open_model(name, *flags):
-        running.append(Running(POOLING / name, *flags))
-        return running[-1]
-    yield open_model
-    for one in running:
-        assert one.stop() == 0
+    with servers() as of:
+        yield lambda name, *flags: of(POOLING / name, *flags)
 
 
 @pytest.fixture(scope="session")

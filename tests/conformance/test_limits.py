@@ -11,7 +11,7 @@ import time
 import pytest
 
 import make_scripted_model as script
-from conftest import QUERN, Running, error_of
+from conftest import QUERN, Running, error_of, servers
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LONG = 131_072
@@ -21,9 +21,8 @@ LONG = 131_072
 def long(tmp_path_factory):
     """A server whose model has 131,072 positions."""
     model = script.write(tmp_path_factory.mktemp("models") / "long", script.Script(script.SCRIPTS, context=LONG))
-    server = Running(model, "--max-model-len", str(LONG), "--served-model-name", "long", "--kv-cache-memory-bytes", "256m")
-    yield server
-    assert server.stop() == 0
+    with servers() as of:
+        yield of(model, "--max-model-len", LONG, "--served-model-name", "long", "--kv-cache-memory-bytes", "256m")
 
 
 def opened(server, body, receive_bytes=None, path=COMPLETIONS):

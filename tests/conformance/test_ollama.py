@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 import make_scripted_model as script
-from conftest import Running
+from conftest import Running, servers
 from test_tools import CITY, REASONS, TEMPLATE, TOOLS, WRITES, call
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))
@@ -33,16 +33,14 @@ def caller(tmp_path_factory):
     """A model that thinks and then calls a tool, whatever it is asked."""
     said = script.Script(script.cut({"\n": CALL}), TEMPLATE.replace("WRITES", WRITES["hermes"]).replace("REASONS", REASONS),
                          vocab=768, context=8192)
-    running = Running(script.write(tmp_path_factory.mktemp("ollama") / "caller", said))
-    yield ollama.Client(host=running.url)
-    assert running.stop() == 0
+    with servers() as of:
+        yield ollama.Client(host=of(script.write(tmp_path_factory.mktemp("ollama") / "caller", said)).url)
 
 
 @pytest.fixture(scope="module")
 def embedder():
-    running = Running(POOLING / "qwen3_embedding", "--max-model-len", "120", "--served-model-name", "embedder")
-    yield running
-    assert running.stop() == 0
+    with servers() as of:
+        yield of(POOLING / "qwen3_embedding", "--max-model-len", 120, "--served-model-name", "embedder")
 
 
 def lines(server, path, body):

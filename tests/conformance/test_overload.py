@@ -10,7 +10,7 @@ import time
 import pytest
 
 import make_scripted_model as script
-from conftest import Running, error_of
+from conftest import error_of, servers
 from test_limits import LONG, opened, seconds
 
 COMPLETIONS = "/v1/completions"
@@ -39,14 +39,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def start(folder):
     """start(flags...): a server of it."""
-    started = []
-
-    def run(*flags):
-        started.append(Running(folder, "--max-model-len", str(LONG), "--kv-cache-memory-bytes", "256m", *flags))
-        return started[-1]
-    yield run
-    for running in started:
-        assert running.stop() == 0
+    with servers() as of:
+        yield lambda *flags: of(folder, "--max-model-len", LONG, "--kv-cache-memory-bytes", "256m", *flags)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import CONTEXT, QUERN, Running, chat_body, error_of
+from conftest import CONTEXT, QUERN, chat_body, error_of, servers
 
 FLAGS = ("--max-model-len", str(CONTEXT), "--kv-cache-memory-bytes", "8Mi")
 
@@ -23,24 +23,18 @@ def models(model, tmp_path_factory):
 
 @pytest.fixture
 def start(models):
-    started = []
-
-    def run(*arguments):
-        first, *rest = arguments
-        started.append(Running(first, *FLAGS, *map(str, rest)))
-        return started[-1]
-    yield run
-    for running in started:
-        assert running.stop() == 0
+    with servers() as of:
+        yield lambda first, *rest: of(first, *FLAGS, *rest)
 
 
 @pytest.fixture(scope="module")
 def bytes_of_one(models):
     """What one of them takes."""
-    running = Running(models / "a", models / "b", *FLAGS)
-    answer(running, "a")
-    size = int(running.metric("quern_model_memory_bytes", model_name="a"))
-    assert size > 0 and running.stop() == 0
+    with servers() as of:
+        running = of(models / "a", models / "b", *FLAGS)
+        answer(running, "a")
+        size = int(running.metric("quern_model_memory_bytes", model_name="a"))
+    assert size > 0
     return size
 
 

@@ -20,7 +20,7 @@ import pydantic
 import pytest
 
 import make_scripted_model as script
-from conftest import Running, chat_body, error_of
+from conftest import chat_body, error_of, servers
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 IDS = script.vocabulary()
@@ -378,9 +378,8 @@ def default_server():
     """The built-in default model, which does not know JSON by heart."""
     tool = pathlib.Path(__file__).parents[2] / "tools" / "fetch_model"
     path = subprocess.run([sys.executable, str(tool), "smollm2"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    running = Running(path, "--max-num-seqs", "32")
-    yield running
-    assert running.stop() == 0
+    with servers() as of:
+        yield of(path, "--max-num-seqs", 32)
 
 
 def test_k95_default_model_at_high_temperature(default_server):

@@ -9,7 +9,7 @@ import subprocess
 import httpx
 import openai
 import pytest
-from conftest import CONTEXT, Running
+from conftest import CONTEXT, Running, servers
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +24,8 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def secure(model, certificate):
-    server = Running(model, "--max-model-len", str(CONTEXT), "--ssl-certfile", certificate[0], "--ssl-keyfile",
-                     certificate[1])
-    yield server
-    assert server.stop() == 0
+    with servers() as of:
+        yield of(model, "--max-model-len", CONTEXT, "--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1])
 
 
 def trusting(certificate):

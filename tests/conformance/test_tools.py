@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 import make_scripted_model as script
-from conftest import QUERN, Running, error_of
+from conftest import QUERN, Running, error_of, servers
 
 CHAT = "/v1/chat/completions"
 CITY = {"city": "Zürich 😀", "days": 3}
@@ -71,19 +71,17 @@ MODELS = {"hermes": (HERMES, (), REASONS), "mistral": (MISTRAL, ("[TOOL_CALLS]",
 @pytest.fixture(scope="session")
 def talk(tmp_path_factory):
     """talk(dialect): a server whose model speaks it; started once."""
-    servers = {}
+    talking = {}
 
     def start(dialect):
-        if dialect not in servers:
+        if dialect not in talking:
             texts, special, reasons = MODELS[dialect]
             said = script.Script(script.cut(texts, special), TEMPLATE.replace("WRITES", WRITES[dialect]).replace("REASONS", reasons),
                                  special, vocab=768, context=8192)
-            servers[dialect] = Running(script.write(tmp_path_factory.mktemp("tools") / dialect, said),
-                                       "--served-model-name", dialect)
-        return servers[dialect]
-    yield start
-    for server in servers.values():
-        assert server.stop() == 0
+            talking[dialect] = of(script.write(tmp_path_factory.mktemp("tools") / dialect, said), "--served-model-name", dialect)
+        return talking[dialect]
+    with servers() as of:
+        yield start
 
 
 @pytest.fixture
