@@ -183,9 +183,9 @@ Result<Weight> WeightStore::add_packing(const WeightSlice& slice) {
                                                    : scheme->format;
   packing.to.rows = slice.rows;
   packing.to.cols = slice.cols;
-  if (slice.cols % format_info(packing.to.format).group != 0) {
+  if (const int least = format_info(packing.to.format).least_columns; slice.cols % least != 0) {
     return Error{fmt::format("{}: tensor \"{}\" would give rows of {} values, expected a multiple of {}",
-                             checkpoint_.path(), tensor->name, slice.cols, format_info(packing.to.format).group)};
+                             checkpoint_.path(), tensor->name, slice.cols, least)};
   }
   asked_.insert(tensor);
   if (packing.scales && asked_.insert(packing.scales.tensor()).second) TRY(packing.scales.check_values(checkpoint_));
@@ -456,7 +456,7 @@ void WeightStore::make_pools() {
     RowPool pool{packing.to.format, packing.to.cols, packing.quantized, {}, {}};
     const float scale = packing.quantized ? pool_scale : 1.0F;
     visit_format(pool.format, [&]<typename Format>(Format) {
-      const size_t groups = static_cast<size_t>(pool_rows) * static_cast<size_t>(pool.cols / Format::group);
+      const size_t groups = static_cast<size_t>(pool_rows * groups_of<Format>(pool.cols));
       pool.data.resize(groups * Format::data_bytes);
       pool.scales.resize(groups * Format::scale_bytes);
       float values[Format::group];
@@ -544,7 +544,7 @@ float WeightStore::read_row(const Packing& packing, int32_t row, std::byte* data
   }
   if (!packing.scales) return 1.0F;
   if (!packing.scales.in_blocks()) return packing.scales.at(stored, 0);
-  for (int64_t block = 0; block < cols / StoredScales::block; ++block) {
+  for (int64_t block = 0; block * StoredScales::block < cols; ++block) {
     store_u32(scales + 4 * block, std::bit_cast<uint32_t>(packing.scales.at(stored, block)));
   }
   return 1.0F;

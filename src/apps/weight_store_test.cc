@@ -182,6 +182,35 @@ TEST(WeightStore, MultipliesBlocksWithTheirScales) {
   }
 }
 
+// Of 192 columns the second block is half a one; [2, 1, 2, 1] is how ModelOpt's FP8_PB_WO has the scales.
+TEST(WeightStore, MultipliesPartsOfBlocksWithTheirScales) {
+  constexpr int few = 192;
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 2}, {2, 1, 2, 1}}) {
+    TensorsInMemory checkpoint;
+    std::vector<float> values;
+    checkpoint.add(layer + "o_proj.weight", "F8_E4M3", {160, few}, random_f8(160 * few, 1, values));
+    const std::string name = shape.size() == 2 ? "o_proj.weight_scale_inv" : "o_proj.weight_scale";
+    checkpoint.add_floats(layer + name, shape, {0.5F, 0.25F, 2.0F, 0.125F});
+    Store store(checkpoint);
+    const std::vector<float> x = random_values(few, 4);
+
+    const auto matrix = store.weights().matrix({{layer + "o_proj", 160}}, few, false);
+    ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+    const std::vector<float> y = store.multiply(*matrix, x);
+
+    EXPECT_EQ(matrix->parts[0].format, FormatId::f8_block);
+    const double scales[2][2] = {{0.5, 0.25}, {2.0, 0.125}};
+    for (int row = 0; row < 160; ++row) {
+      double want = 0;
+      for (int k = 0; k < few; ++k) {
+        const double value = values[static_cast<size_t>(row * few + k)];
+        want += value * scales[row / 128][k / 128] * x[static_cast<size_t>(k)];
+      }
+      ASSERT_NEAR(y[static_cast<size_t>(row)], want, 0.02) << row;
+    }
+  }
+}
+
 TEST(WeightStore, MultipliesNvfp4WithTheScaleBesideIt) {
   const std::vector<testing::QuantCase> cases = testing::quant_cases(QUERN_SOURCE_DIR);
   const auto nvfp4 = std::find_if(cases.begin(), cases.end(), [](const auto& one) { return one.type == "NVFP4"; });

@@ -32,6 +32,13 @@ float number(const StoredTensor& tensor, int64_t index) {
   return tensor.type == "F16" ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
+int64_t blocks_of(int64_t size) { return (size + StoredScales::block - 1) / StoredScales::block; }
+
+/// The shape of scales of blocks without the places that ModelOpt leaves for what is in a block: [rows, 1, columns, 1].
+std::vector<int64_t> of_blocks(const std::vector<int64_t>& shape) {
+  return shape.size() == 4 && shape[1] == 1 && shape[3] == 1 ? std::vector{shape[0], shape[2]} : shape;
+}
+
 /// A block of DeepSeek's kind, or none.
 bool known_block(const Json* size) {
   if (size == nullptr) return true;
@@ -74,7 +81,7 @@ std::string unknown_part(const Json& quantization) {
   if (method == "fbgemm_fp8" || method == "mxfp4") return "";
   if (method == "modelopt") {
     const std::string algorithm = quantization.string("quant_algo").value_or("");
-    const bool known = algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN";
+    const bool known = algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN" || algorithm == "FP8_PB_WO";
     return known ? "" : fmt::format("modelopt {}", quoted(algorithm));
   }
   if (method == "compressed-tensors") {
@@ -141,15 +148,14 @@ Result<StoredScales> StoredScales::of_f8(const Checkpoint& checkpoint, const Sto
     return Error{fmt::format("{}: its scales have type {}, which is not supported", what, scales.type)};
   }
   const int64_t rows = matrix.shape[0];
-  const auto blocks_of = [](int64_t size) { return (size + block - 1) / block; };
   const int64_t count = count_of(scales);
-  const bool in_blocks = scales.shape.size() == 2 && scales.shape[0] == blocks_of(rows) &&
-                         scales.shape[1] == blocks_of(matrix.shape[1]) && matrix.shape[1] % block == 0;
+  const std::vector<int64_t> shape = of_blocks(scales.shape);
+  const bool in_blocks = shape == std::vector{blocks_of(rows), blocks_of(matrix.shape[1])};
   if (count == rows && !scales.shape.empty() && scales.shape[0] == rows) {
     found.rows_each_ = 1;
   } else if (in_blocks && (count > 1 || scales.name.ends_with("_inv"))) {
     found.rows_each_ = block;
-    found.blocks_ = scales.shape[1];
+    found.blocks_ = shape[1];
   } else if (count == 1) {
     found.rows_each_ = one_for_all;
   } else {

@@ -300,6 +300,7 @@ TEST(SafetensorsDirectory, EightBitFloatsAreKnownInTheirUsualForms) {
         std::string(R"({"quant_method":"fp8","fmt":"e4m3","weight_block_size":[128,128]})"),
         std::string(R"({"quant_method":"fbgemm_fp8","activation_scale_ub":1200.0})"),
         std::string(R"({"quant_method":"modelopt","quant_algo":"FP8"})"),
+        std::string(R"({"quant_method":"modelopt","quant_algo":"FP8_PB_WO"})"),
         compressed(R"({"num_bits":8,"type":"float","strategy":"channel"})"),
         compressed(R"({"num_bits":8,"type":"float","strategy":"block","block_structure":[128,128]})",
                    R"("sparsity_config":{"format":"dense"},)")}) {

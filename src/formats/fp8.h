@@ -1,5 +1,5 @@
 // f8, f8_block: 8-bit floats (e4m3). Scales of whole rows are the matrix's (ops/linear.h); f8_block has one for each
-// 128 columns of a row, which files keep for 128 rows together.
+// 128 columns of a row, which files keep for 128 rows together; the last of a row may be for fewer.
 #pragma once
 
 #include <bit>
@@ -43,6 +43,7 @@ struct F8_Block {
   static constexpr FormatId id = FormatId::f8_block;
   static constexpr std::string_view name = "f8_block";
   static constexpr int group = 128;
+  static constexpr int least_columns = F8::group;  // files have part of a block at the end of a row
   static constexpr int data_bytes = 128;
   static constexpr int scale_bytes = 4;  // per group: float
   static constexpr int chunk_words = 2;

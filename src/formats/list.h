@@ -53,18 +53,36 @@ void visit_format(FormatId id, Visit&& visit) {
   CHECK(found);
 }
 
-/// A format's name and sizes: `data_bytes` and `scale_bytes` for each `group` of values.
+/// Groups of a row. The last may be part of one (Format::least_columns).
+template <typename Format>
+constexpr int64_t groups_of(int64_t cols) {
+  return (cols + Format::group - 1) / Format::group;
+}
+
+/// Rows have a multiple of as many columns: of a group, where a format does not say less.
+template <typename Format>
+constexpr int least_columns() {
+  if constexpr (requires { Format::least_columns; }) {
+    return Format::least_columns;
+  } else {
+    return Format::group;
+  }
+}
+
+/// A format's name and sizes: `data_bytes` and `scale_bytes` for each `group` of values, rows of a multiple of
+/// `least_columns`.
 struct FormatSizes {
   std::string_view name;
   int group = 0;
   int data_bytes = 0;
   int scale_bytes = 0;
+  int least_columns = 0;
 };
 
 inline FormatSizes format_info(FormatId id) {
   FormatSizes sizes;
   visit_format(id, [&]<typename Format>(Format) {
-    sizes = {Format::name, Format::group, Format::data_bytes, Format::scale_bytes};
+    sizes = {Format::name, Format::group, Format::data_bytes, Format::scale_bytes, least_columns<Format>()};
   });
   return sizes;
 }

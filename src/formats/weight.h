@@ -36,7 +36,8 @@ enum class FormatId : uint8_t {
 
 /// How the two planes of a weight lie in memory.
 enum class Layout : uint8_t {
-  rows,    // row by row: data plane [rows][cols/group][data_bytes], scale plane [rows][cols/group][scale_bytes]
+  rows,    // row by row: data plane [rows][groups][data_bytes], scale plane [rows][groups][scale_bytes];
+           // groups_of(): what the last group has beyond the columns says nothing
   packed,  // as the device's linear kernel wants it (ops/linear.h); one block of memory, `scales` is null
 };
 

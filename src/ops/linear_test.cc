@@ -81,9 +81,9 @@ TEST_P(EveryFormat, MultipliesAsADoubleReference) {
 }
 
 TEST_P(EveryFormat, TakesColumnsInSmallMultiplesOfItsGroup) {
-  const int group = format_info(GetParam()).group;
+  const auto [name, group, data_bytes, scale_bytes, least] = format_info(GetParam());
   at_every_level([&] {
-    for (const int cols : {group, 3 * group, 5 * group, 9 * group}) {
+    for (const int cols : {group, 3 * group, 5 * group, 9 * group, least, group + least, 5 * group - least}) {
       for (const int tokens : {1, 9}) {
         SCOPED_TRACE(::testing::Message() << cols << " columns, " << tokens << " tokens");
         const RandomWeight w = random_weight(GetParam(), 19, cols, 3);

@@ -1,6 +1,7 @@
 // Weights of random values for the tests of operations that read packed weights.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <random>
@@ -24,14 +25,17 @@ struct RandomWeight {
 };
 
 template <typename Format>
-void fill_rows(RandomWeight& out, std::mt19937& random) {
+void fill_rows(RandomWeight& out, int cols, std::mt19937& random) {
   std::normal_distribution<float> normal;
-  const int64_t groups = static_cast<int64_t>(out.values.size()) / Format::group;
+  const int64_t in_row = groups_of<Format>(cols);
+  const int64_t groups = static_cast<int64_t>(out.values.size()) / cols * in_row;
   out.data.resize(static_cast<size_t>(groups * Format::data_bytes));
   out.scales.resize(static_cast<size_t>(groups * Format::scale_bytes));
   for (int64_t group = 0; group < groups; ++group) {
-    float* values = out.values.data() + group * Format::group;
-    for (int i = 0; i < Format::group; ++i) values[i] = normal(random) + 0.25F;
+    const int64_t first = group % in_row * Format::group;
+    const int64_t count = std::min<int64_t>(Format::group, cols - first);  // what stands beyond the columns is not read
+    float values[Format::group];
+    for (float& value : values) value = normal(random) + 0.25F;
     std::byte* data = out.data.data() + group * Format::data_bytes;
     std::byte* scales = out.scales.data() + group * Format::scale_bytes;
     Format::encode(values, data, scales);
@@ -39,6 +43,7 @@ void fill_rows(RandomWeight& out, std::mt19937& random) {
       const Eight eight = Format::decode8(Format::load8(data, i), Format::load_scales(scales, i), i);
       std::memcpy(values + 8 * i, eight.v, sizeof eight.v);
     }
+    std::copy_n(values, count, out.values.data() + group / in_row * cols + first);
   }
 }
 
@@ -47,7 +52,7 @@ inline RandomWeight random_weight(FormatId format, int rows, int cols, unsigned 
   RandomWeight out;
   std::mt19937 random(seed);
   out.values.resize(static_cast<size_t>(rows) * static_cast<size_t>(cols));
-  visit_format(format, [&]<typename Format>(Format) { fill_rows<Format>(out, random); });
+  visit_format(format, [&]<typename Format>(Format) { fill_rows<Format>(out, cols, random); });
   out.packed.assign(static_cast<size_t>(packed_bytes(test_device_kind(), format, rows, cols)), std::byte{0xFF});
   const int step = 2 * panel_rows(test_device_kind(), format);
   const size_t data_bytes = out.data.size() / static_cast<size_t>(rows);

@@ -22,6 +22,7 @@ from . import quantized
 
 PROMPT = 40
 STEPS = 16
+DECODED = (8, 15)  # full rows of logits are kept of what follows so many tokens of the greedy text
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 COMMON = dict(dtype="bfloat16", bos_token_id=1, eos_token_id=2, pad_token_id=None, tie_word_embeddings=False,
               max_position_embeddings=256)
@@ -41,6 +42,7 @@ class Family:
     embedding_spread: float | None = None
     round: Callable | None = None        # (model): values to those that a format has
     twin: Callable | None = None         # (folder, twin, model): another twin, in the folder NAME_twin
+    fp8: tuple = ()                      # forms of 8-bit floats beyond a scale for each row: twins in NAME_fp8_FORM
     stacked_twin: bool = False           # a twin with experts in one tensor and the new spelling
 
 
@@ -74,18 +76,20 @@ def load(folder, cls):
 
 
 def reference(folder, cls, ids):
-    """Logits of the prompt, the greedy text, and how far the best token of each step was from the next."""
+    """Logits of the prompt, those of DECODED, the greedy text, and how far the best token of each step was from the next."""
     model = load(folder, cls)
     x = torch.tensor([ids])
-    margins = []
+    decoded, margins = [], []
     with torch.no_grad():
         rows = model(x, use_cache=False).logits[0]
-        for _ in range(STEPS):
+        for step in range(STEPS):
             last = model(x, use_cache=False).logits[0, -1]
+            if step in DECODED:
+                decoded.append(last)
             top = last.topk(2).values
             margins.append((top[0] - top[1]).item())
             x = torch.cat([x, last.argmax().view(1, 1)], 1)
-    return rows, x[0, len(ids):].tolist(), margins
+    return rows, decoded, x[0, len(ids):].tolist(), margins
 
 
 def old_spelling(c):
@@ -130,7 +134,7 @@ def make(out, family):
     best = None
     for seed in range(40):  # until no step of the greedy text is nearly undecided
         save(family, seed, folder)
-        rows, greedy, margins = reference(folder, family.cls, ids)
+        *_, greedy, margins = reference(folder, family.cls, ids)
         margin = min(margins)
         score = min(margin, 0.05) + 0.01 * min(len(set(greedy)), 8)
         if best is None or score > best[0]:
@@ -140,8 +144,8 @@ def make(out, family):
     model = save(family, best[1], folder)
     write_config(folder, family)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    rows, greedy, margins = reference(folder, family.cls, ids)
-    write_expected(folder, ids, rows, greedy, min(margins))
+    rows, decoded, greedy, margins = reference(folder, family.cls, ids)
+    write_expected(folder, ids, rows, decoded, greedy, min(margins))
     print(f"{family.name}: seed {best[1]}, margin {min(margins):.3f}, {len(set(greedy))} different tokens", flush=True)
     if family.stacked_twin:
         make_stacked_twin(out, family, model)
@@ -150,6 +154,18 @@ def make(out, family):
         twin.mkdir(exist_ok=True)
         family.twin(folder, twin, model)
         copy_expected(folder, twin)
+    make_twins(out, family)
+
+
+def make_again(out, family):
+    """What is expected, and the twins, of the checkpoint that is there."""
+    folder = out / family.name
+    ids = json.loads((folder / "expected.json").read_text())["prompt"]
+    rows, decoded, greedy, margins = reference(folder, family.cls, ids)
+    write_expected(folder, ids, rows, decoded, greedy, min(margins))
+    for twin in (out / f"{family.name}_stacked", out / f"{family.name}_twin"):
+        if twin.exists():
+            copy_expected(folder, twin)
     make_twins(out, family)
 
 
@@ -167,9 +183,10 @@ def make_quantized(out, family):
     ids = json.loads((folder / "expected.json").read_text())["prompt"]
     with tempfile.TemporaryDirectory() as place:
         plain = Path(place) / "plain"
-        target = out / f"{family.name}_fp8"
-        if quantized.to_eight_bit_floats(folder, target, plain) > 0:
-            write_expected(target, ids, *reference(plain, family.cls, ids))
+        for form in ("channel", *family.fp8):
+            target = out / (f"{family.name}_fp8" + (form != "channel") * f"_{form}")
+            if quantized.to_eight_bit_floats(folder, target, plain, form) > 0:
+                write_expected(target, ids, *reference(plain, family.cls, ids))
         if family.arch is not None:
             quantized.to_q8_0_values(folder, plain)
             target = out / f"{family.name}_q8_0"
@@ -182,11 +199,14 @@ def copy_expected(source, folder):
     (folder / "expected.json").write_text((source / "expected.json").read_text())
 
 
-def write_expected(folder, ids, rows, greedy, margin):
+def write_expected(folder, ids, rows, decoded, greedy, margin):
+    def spelled(row):
+        return [round(v, 5) for v in row.tolist()]
     positions = [0, 15, len(ids) - 1]
     margin = [round(step, 3) for step in margin] if isinstance(margin, list) else round(margin, 4)
     expected = {"prompt": ids, "greedy": greedy, "margin": margin, "positions": positions,
-                "logits": [[round(v, 5) for v in rows[p].tolist()] for p in positions]}
+                "logits": [spelled(rows[p]) for p in positions],
+                "decoded": [{"tokens": tokens, "logits": spelled(row)} for tokens, row in zip(DECODED, decoded)]}
     (folder / "expected.json").write_text(json.dumps(expected, separators=(",", ":")) + "\n")
 
 

@@ -172,6 +172,11 @@ def families():
     return [
         Family("llama", T.LlamaConfig(**COMMON, **SIZES, rms_norm_eps=1e-5, rope_parameters=PLAIN), "LlamaForCausalLM",
                old=old_spelling),
+        # Rows and columns of more than a block of 128 that are no multiple of it.
+        Family("llama_wide",
+               T.LlamaConfig(**COMMON, vocab_size=128, hidden_size=144, intermediate_size=176, num_hidden_layers=1,
+                             num_attention_heads=4, num_key_value_heads=2, head_dim=32, rope_parameters=PLAIN),
+               "LlamaForCausalLM", old=old_spelling, fp8=("tensor", "block", "modelopt")),
         Family("llama3_rope",
                T.LlamaConfig(**COMMON, **SIZES, rms_norm_eps=1e-5, rope_parameters=LLAMA3, attention_bias=True,
                              mlp_bias=True),

@@ -215,7 +215,7 @@ def families():
         Family("deepseek_v2",
                T.DeepseekV2Config(**deepseek, q_lora_rank=None, topk_method="group_limited_greedy", n_group=4,
                                   topk_group=2, rope_parameters=PLAIN),
-               "DeepseekV2ForCausalLM", arch="deepseek2", keys=deepseek_keys, tensors=latent_tensors),
+               "DeepseekV2ForCausalLM", arch="deepseek2", keys=deepseek_keys, tensors=latent_tensors, fp8=("block",)),
         Family("deepseek_v3",
                T.DeepseekV3Config(**deepseek, q_lora_rank=24, n_group=2, topk_group=1, norm_topk_prob=True,
                                   num_mtp_layers=0, rope_parameters=YARN),

@@ -1,5 +1,5 @@
-"""Quantized twins of checkpoints: 8-bit floats with a scale for each row (safetensors, as compressed-tensors writes them)
-and Q8_0 (GGUF). What is expected of one is what transformers computes with the values that it has."""
+"""Quantized twins of checkpoints: 8-bit floats (safetensors) with a scale for each row, as compressed-tensors writes them,
+and for some with one for each matrix or for each block of 128 x 128; and Q8_0 (GGUF). What is expected of one is what transformers computes with the values that it has."""
 import json
 import shutil
 
@@ -10,16 +10,32 @@ from safetensors.torch import load_file, save_file
 
 Q8_0 = gguf.GGMLQuantizationType.Q8_0
 NOT_LINEAR = ("embed", "lm_head", "norm", ".gate.weight", "router", "expert_gate", "wte", "wpe", "conv", "position", "token_type")
-CONFIG = {"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
+BLOCK = 128
+CONFIG = {"channel": {"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
           "ignore": ["lm_head"], "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
-              "num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}}}}
+              "num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}}}},
+          "tensor": {"quant_method": "fp8", "activation_scheme": "static"},
+          "block": {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [BLOCK, BLOCK]},
+          "modelopt": {"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}}
 
 
-def eight_bit_float(x):
-    """Codes, scales of rows, and the values that they make."""
-    scales = (x.abs().amax(1, keepdim=True) / 448).bfloat16()
-    codes = (x / scales.float()).clamp(-448, 448).to(torch.float8_e4m3fn)
-    return codes, scales, codes.float() * scales.float()
+def eight_bit_float(x, form="channel"):
+    """Codes, scales as they are stored, and the values that they make."""
+    if form == "channel":
+        scales = (x.abs().amax(1, keepdim=True) / 448).bfloat16()
+        spread = scales.float()
+    elif form == "tensor":
+        scales = x.abs().amax() / 448
+        spread = scales
+    else:  # blocks, of which the last ones of a row and of a column may be parts
+        rows, columns = (-(-size // BLOCK) for size in x.shape)
+        padded = torch.nn.functional.pad(x, (0, columns * BLOCK - x.shape[1], 0, rows * BLOCK - x.shape[0]))
+        scales = padded.reshape(rows, BLOCK, columns, BLOCK).abs().amax((1, 3)) / 448
+        spread = scales.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)[:x.shape[0], :x.shape[1]]
+        if form == "modelopt":
+            scales = scales.reshape(rows, 1, columns, 1)
+    codes = (x / spread).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return codes, scales, codes.float() * spread
 
 
 def q8_0(x, axis):
@@ -51,7 +67,7 @@ def plain_values(tensors, folder):
               folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def to_eight_bit_floats(source, target, plain):
+def to_eight_bit_floats(source, target, plain, form="channel"):
     """Makes `target` from the checkpoint in `source`, and in `plain` the same values; the number of matrices that became
     8-bit floats."""
     tensors = load_file(source / "model.safetensors")
@@ -59,11 +75,13 @@ def to_eight_bit_floats(source, target, plain):
     for name, x in tensors.items():
         # A matrix that is stored transposed is of GPT-2, which nobody quantizes so.
         if is_linear(name, x) and x.shape[1] % 16 == 0 and ".c_" not in name:
-            codes, scales, values[name] = eight_bit_float(x.float())
-            stored[name], stored[f"{name}_scale"] = codes, scales
+            codes, scales, values[name] = eight_bit_float(x.float(), form)
+            stored[name], stored[name + ("_scale_inv" if form == "block" else "_scale")] = codes, scales
+            if form == "tensor":  # of activations, which are not quantized here
+                stored[name.removesuffix("weight") + "input_scale"] = torch.tensor(0.01)
         else:
             stored[name] = x
-    count = len(stored) - len(tensors)
+    count = sum(x.dtype == torch.float8_e4m3fn for x in stored.values())
     if count == 0:
         return 0
     plain_values(values, copy_folder(source, plain))
@@ -71,7 +89,7 @@ def to_eight_bit_floats(source, target, plain):
     (target / "config.v5.json").unlink(missing_ok=True)
     save_file({name: x.contiguous() for name, x in stored.items()}, target / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((target / "config.json").read_text())
-    config["quantization_config"] = CONFIG
+    config["quantization_config"] = CONFIG[form]
     (target / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     return count
 

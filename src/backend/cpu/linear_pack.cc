@@ -248,7 +248,7 @@ void pack_panel(std::byte* panel, const Weight& rows, int32_t first, int height)
   constexpr int columns = piece_columns<Format>;
   constexpr int64_t piece_bytes = 2 * (P::header_bytes + columns / record_columns * P::record_bytes);
   constexpr int groups_in_piece = columns / Format::group;
-  const int64_t groups = rows.cols / Format::group;
+  const int64_t groups = groups_of<Format>(rows.cols);
   int64_t data_to[panel_height];
   int64_t scales_to[panel_height];
   for (int i = 0; i < panel_height; ++i) {

@@ -249,7 +249,8 @@ constexpr int records_of(int32_t cols) { return (cols + record_columns - 1) / re
 template <typename P>
 constexpr int64_t panel_bytes_of(int32_t cols) {
   const int64_t records = records_of(cols);
-  return 2 * (records * P::record_bytes + records / P::records_per_header * P::header_bytes);
+  return 2 *
+         (records * P::record_bytes + (records + P::records_per_header - 1) / P::records_per_header * P::header_bytes);
 }
 
 }  // namespace quern::QUERN_ISA::panels

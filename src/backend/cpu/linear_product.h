@@ -107,7 +107,8 @@ QUERN_INLINE void add_product(const std::byte* panel, Tile x, Sums<Tokens>& sums
   for (int record = 0; record < x.records; record += P::records_per_header) {
     const typename P::Header headers[2] = {P::load_header(panel), P::load_header(panel + P::header_bytes)};
     panel += 2 * P::header_bytes;
-    for (int r = 0; r < P::records_per_header; ++r) {
+    const int end = P::records_per_header < x.records - record ? P::records_per_header : x.records - record;
+    for (int r = 0; r < end; ++r) {
       prefetch_record<P>(panel);
       add_columns<P, Tokens>(panel, headers[0], x.floats, sums.of[0]);
       add_columns<P, Tokens>(panel + P::record_bytes, headers[1], x.floats, sums.of[1]);

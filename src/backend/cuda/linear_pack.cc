@@ -127,11 +127,12 @@ void pack_rows(std::byte* packed, const Weight& rows, int32_t first_row) {
       std::memcpy(to + data_bytes, rows.scales + i * scale_bytes, static_cast<size_t>(scale_bytes));
     }
   } else if constexpr (is_f8<Format>) {
-    const int64_t scale_bytes = int64_t{rows.cols} / Format::group * Format::scale_bytes;
+    const int64_t data_bytes = groups_of<Format>(rows.cols) * Format::data_bytes;
+    const int64_t scale_bytes = groups_of<Format>(rows.cols) * Format::scale_bytes;
     for (int32_t i = 0; i < rows.rows; ++i) {
       std::byte* const to = packed + (first_row + i) * bytes;
       std::memset(to, 0, static_cast<size_t>(bytes));
-      const std::byte* const from = rows.data + int64_t{i} * rows.cols;
+      const std::byte* const from = rows.data + i * data_bytes;
       for (int32_t k = 0; k < rows.cols; ++k) to[f8_place(k)] = from[k];
       if (scale_bytes == 0) continue;
       std::memcpy(to + f8_columns(rows.cols), rows.scales + i * scale_bytes, static_cast<size_t>(scale_bytes));

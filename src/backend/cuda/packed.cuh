@@ -69,7 +69,8 @@ inline constexpr bool in_rows = is_float<Format> || is_f8<Format> || is_coded<Fo
 
 /// Rows of 8-bit floats have whole chunks of 64 columns, in which lane t of four finds together the columns 8 t ... 8 t
 /// + 7 and 32 + 8 t ... 32 + 8 t + 7. Of four columns the first two are in bytes 1 and 3 of a word, the others in bytes
-/// 0 and 2: each pair is so made 16-bit floats. Behind the columns f8_block has its scales.
+/// 0 and 2: each pair is so made 16-bit floats. Behind the columns f8_block has its scales, the last of which may be
+/// for 64 columns.
 inline constexpr int f8_chunk = 64;
 QUERN_HOST_DEVICE int f8_place(int column) {
   const int in_chunk = column % f8_chunk;
@@ -90,7 +91,7 @@ QUERN_HOST_DEVICE int64_t panel_bytes(int32_t cols) {
   if constexpr (is_float<Format>) {
     return int64_t{cols} / Format::group * Format::data_bytes;
   } else if constexpr (is_f8<Format>) {
-    return (f8_columns(cols) + int64_t{cols} / Format::group * Format::scale_bytes + 31) / 32 * 32;
+    return (f8_columns(cols) + groups_of<Format>(cols) * Format::scale_bytes + 31) / 32 * 32;
   } else if constexpr (is_coded<Format>) {
     return (int64_t{cols} / Format::group * (Format::data_bytes + Format::scale_bytes) + 15) / 16 * 16;
   } else {
