@@ -86,10 +86,26 @@ void Shard::drop_idle() {
   });
 }
 
+std::unique_ptr<ConnectionPlace> ConnectionPlace::take(std::shared_ptr<ServerShared> shared, std::string peer) {
+  const HttpServerOptions& options = shared->options;
+  const int most = peer.empty() ? 0 : options.max_connections_per_peer;
+  if (shared->connections.fetch_add(1) >= options.max_connections || !shared->peers.enter(peer, most)) {
+    shared->connections.fetch_sub(1);
+    return nullptr;
+  }
+  return std::unique_ptr<ConnectionPlace>(new ConnectionPlace(std::move(shared), std::move(peer)));
+}
+
+ConnectionPlace::~ConnectionPlace() {
+  shared_->peers.leave(peer_);
+  shared_->connections.fetch_sub(1);
+}
+
 Connection::Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShared> shared, asio::ip::tcp::socket socket,
-                       std::shared_ptr<Tls> tls)
+                       std::shared_ptr<Tls> tls, std::unique_ptr<ConnectionPlace> place)
     : shard_(std::move(shard)),
       shared_(std::move(shared)),
+      place_(std::move(place)),
       tls_(std::move(tls)),
       stream_(std::move(socket)),
       deadline_timer_(shard_->io, Clock::time_point::max()),
@@ -98,14 +114,12 @@ Connection::Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShare
       inbox_(static_cast<size_t>(shared_->options.max_header_bytes) + kReadBytes) {
   Failure ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
-  const auto endpoint = stream_.socket().remote_endpoint(ignored);
-  if (!ignored) peer_ = endpoint.address().to_string();
+  const bool in_files = !shared_->options.uds.empty();
+  const auto endpoint = in_files ? asio::ip::tcp::endpoint() : stream_.socket().remote_endpoint(ignored);
+  if (!ignored && !in_files) peer_ = endpoint.address().to_string();
 }
 
-Connection::~Connection() {
-  release_body();
-  shared_->connections.fetch_sub(1);
-}
+Connection::~Connection() { release_body(); }
 
 void Connection::start() {
   if (shard_->closing) return;

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "net/http_server.h"
+#include "net/peers.h"
 #include "net/stream.h"
 
 namespace quern {
@@ -29,11 +30,29 @@ class Connection;
 
 /// What all connections of a server share; outlives them.
 struct ServerShared {
+  Peers peers;
   HttpServerOptions options;
   HttpServer::Handler handler;
   std::atomic<int> connections = 0;
   std::atomic<int64_t> bodies_bytes = 0;
   std::atomic<bool> finishing = false;  // connections end with their present answer
+};
+
+/// One of the connections that a server takes, and of those of its peer; given back when it is destroyed.
+class ConnectionPlace {
+ public:
+  /// nullptr when there is none.
+  static std::unique_ptr<ConnectionPlace> take(std::shared_ptr<ServerShared> shared, std::string peer);
+  ~ConnectionPlace();
+  ConnectionPlace(const ConnectionPlace&) = delete;
+  ConnectionPlace& operator=(const ConnectionPlace&) = delete;
+
+ private:
+  ConnectionPlace(std::shared_ptr<ServerShared> shared, std::string peer)
+      : shared_(std::move(shared)), peer_(std::move(peer)) {}
+
+  const std::shared_ptr<ServerShared> shared_;
+  const std::string peer_;
 };
 
 /// Everything but post() is for the loop's own thread. Whoever holds a socket of the loop holds the shard.
@@ -71,7 +90,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
  public:
   /// Without `tls` it speaks plain HTTP.
   Connection(std::shared_ptr<Shard> shard, std::shared_ptr<ServerShared> shared, boost::asio::ip::tcp::socket socket,
-             std::shared_ptr<Tls> tls);
+             std::shared_ptr<Tls> tls, std::unique_ptr<ConnectionPlace> place);
   ~Connection();
 
   void start();
@@ -106,6 +125,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<Shard> shard_;
   std::shared_ptr<ServerShared> shared_;
+  std::unique_ptr<ConnectionPlace> place_;
   std::shared_ptr<Tls> tls_;
   Stream stream_;
   boost::asio::steady_timer deadline_timer_;  // fires at or before the deadline

@@ -10,11 +10,13 @@
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "net/connection.h"
+#include "net/unix_socket.h"
 
 namespace quern {
 namespace {
@@ -67,6 +69,7 @@ struct HttpServer::State {
     shards[0]->post([this] {
       Failure ignored;
       acceptor->close(ignored);
+      if (const std::string& path = shared->options.uds; !path.empty()) ::unlink(path.c_str());
       listening = false;
     });
   }
@@ -99,26 +102,60 @@ struct HttpServer::State {
         co_await pause.async_wait(kTuple);
         continue;
       }
-      if (shared->connections.fetch_add(1) >= shared->options.max_connections) {
-        shared->connections.fetch_sub(1);
+      auto place = ConnectionPlace::take(shared, peer_of(socket));
+      if (!place) {
         Failure ignored;
         socket.non_blocking(true, ignored);
         if (!tls) socket.write_some(asio::buffer(kFull), ignored);
         continue;
       }
-      const bool posted =
-          shard->post([shard, shared = shared, moved = std::move(socket), ours = current_tls()]() mutable {
-            std::make_shared<Connection>(shard, shared, std::move(moved), std::move(ours))->start();
+      shard->post(
+          [shard, shared = shared, moved = std::move(socket), ours = current_tls(), held = std::move(place)]() mutable {
+            std::make_shared<Connection>(shard, shared, std::move(moved), std::move(ours), std::move(held))->start();
           });
-      if (!posted) shared->connections.fetch_sub(1);
     }
+  }
+
+  /// "" for those of a socket in the file system.
+  template <typename Socket>
+  std::string peer_of(const Socket& socket) const {
+    Failure failure;
+    if (!shared->options.uds.empty()) return "";
+    const auto endpoint = socket.remote_endpoint(failure);
+    return failure ? "" : Peers::key(endpoint.address());
+  }
+
+  Status listen() {
+    const HttpServerOptions& options = shared->options;
+    acceptor = std::make_unique<tcp::acceptor>(shards[0]->io);
+    return options.uds.empty() ? listen_on_port(options.host, options.port) : listen_on_path(options.uds);
+  }
+
+  Status listen_on_path(const std::string& path) {
+    ASSIGN_OR_RETURN(const int listener, listen_at(path));
+    Failure failure;
+    acceptor->assign(tcp::v4(), listener, failure);
+    if (failure) return Error{fmt::format("--uds {}: {}", path, failure.message())};
+    return {};
+  }
+
+  Status listen_on_port(const std::string& host, int wanted) {
+    Failure failure;
+    tcp::resolver resolver(shards[0]->io);
+    const auto found = resolver.resolve(host, std::to_string(wanted),
+                                        tcp::resolver::passive | tcp::resolver::numeric_service, failure);
+    if (failure || found.empty()) return Error{fmt::format("cannot resolve host {}: {}", host, failure.message())};
+    failure = listen_on(*acceptor, found.begin()->endpoint());
+    if (failure == asio::error::address_in_use)
+      return Error{fmt::format("port {} on {} is in use; choose another one with --port", wanted, host)};
+    if (failure) return Error{fmt::format("cannot listen on {} port {}: {}", host, wanted, failure.message())};
+    port = acceptor->local_endpoint().port();
+    return {};
   }
 };
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, Handler handler) {
   auto state = std::make_unique<State>();
-  const std::string host = options.host;
-  const int port = options.port;
   for (int i = 0; i < std::max(1, options.shards); ++i) state->shards.push_back(std::make_shared<Shard>());
   if (!options.refusal)
     options.refusal = [](int status, std::string_view text) { return HttpResponse{status, {}, std::string(text)}; };
@@ -129,19 +166,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
   state->shared->options = std::move(options);
   state->shared->handler = std::move(handler);
 
-  Failure failure;
-  tcp::resolver resolver(state->shards[0]->io);
-  const auto found =
-      resolver.resolve(host, std::to_string(port), tcp::resolver::passive | tcp::resolver::numeric_service, failure);
-  if (failure || found.empty()) return Error{fmt::format("cannot resolve host {}: {}", host, failure.message())};
-  state->acceptor = std::make_unique<tcp::acceptor>(state->shards[0]->io);
-  failure = listen_on(*state->acceptor, found.begin()->endpoint());
-  if (failure == asio::error::address_in_use) {
-    return Error{fmt::format("port {} on {} is in use; choose another one with --port", port, host)};
-  }
-  if (failure) return Error{fmt::format("cannot listen on {} port {}: {}", host, port, failure.message())};
-  state->port = state->acceptor->local_endpoint().port();
-
+  TRY(state->listen());
   asio::co_spawn(state->shards[0]->io, state->accept(), asio::detached);
   for (const auto& shard : state->shards) {
     shard->thread = std::thread([raw = shard.get()] { raw->run(); });

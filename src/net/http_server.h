@@ -41,10 +41,12 @@ class Responder {
 
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
-  int port = 0;    // 0: any free one
-  int shards = 1;  // event loops, a thread each
-  TlsFiles tls;    // with certificates: HTTPS, and nothing else
+  int port = 0;     // 0: any free one
+  std::string uds;  // path of a socket to listen on in place of host and port
+  int shards = 1;   // event loops, a thread each
+  TlsFiles tls;     // with certificates: HTTPS, and nothing else
   int max_connections = 4096;
+  int max_connections_per_peer = 3072;  // of one address, of one /64 network of IPv6; 0: no limit
   int64_t max_header_bytes = 32 << 10;
   int64_t max_body_bytes = 16 << 20;
   int64_t max_bodies_bytes = int64_t{1} << 30;       // of all requests being read or answered
@@ -71,7 +73,7 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  int port() const;
+  int port() const;         // 0 for a socket in the file system
   int connections() const;  // open at this moment
   /// No new connections, and no second request on the present ones. Returns when all are closed, or after `time`.
   void finish(std::chrono::milliseconds time);
