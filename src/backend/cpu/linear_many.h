@@ -54,6 +54,13 @@ const std::byte* unpack(const std::byte* at, int records, BlockOf<P>& block) {
   return at;
 }
 
+/// What the group's sum gives with the minima of a record's part; p is the half of the rows.
+template <int Parts, bool HasMinimum>
+[[gnu::always_inline]] inline void add_minimum(Floats& value, const IntegerBlock<Parts, HasMinimum>& block, int r,
+                                               int part, int p, const ActivationGroup& group) {
+  if constexpr (HasMinimum) value = fma(block.minima[r][part][p], broadcast(part_sum<Parts>(group, part)), value);
+}
+
 /// Adds the block's columns to the sums [token][half][lanes]; the same operations in the same order as
 /// linear_product.h.
 template <int Parts, bool HasMinimum, int Tokens>
@@ -79,9 +86,7 @@ void add_tile(const IntegerBlock<Parts, HasMinimum>& block, int records, const i
         for (int p = 0; p < 2; ++p) {
           float* sum = sums + (t * 2 + p) * lanes;
           Floats value = load_floats(sum);
-          if constexpr (HasMinimum) {
-            value = fma(block.minima[r][part][p], broadcast(part_sum<Parts>(groups[t], part)), value);
-          }
+          add_minimum(value, block, r, part, p, groups[t]);
           store(sum, fma(block.scales[r][part][p], to_floats(dots[p][t]) * scale, value));
         }
       }

@@ -172,6 +172,16 @@ __device__ __forceinline__ void add_products(float (&sums)[4], const Fragments& 
   multiply<T>(sums, w.a[0][2], w.a[1][2], w.a[0][3], w.a[1][3], b.z, b.w);
 }
 
+/// The same with factors of the two rows.
+template <typename T>
+__device__ __forceinline__ void add_products(float (&sums)[4], const Fragments& w, const float (&scale)[2],
+                                             const uint4& b) {
+  float products[4] = {};
+  add_products<T>(products, w, b);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sums[i] += scale[i / 2] * products[i];
+}
+
 /// The same of levels; `totals` are sums of x.
 template <typename Format, typename T>
 __device__ __forceinline__ void add_scaled(float (&sums)[4], const Fragments& w, const Factors& factors, const uint4& b,
@@ -230,16 +240,28 @@ __device__ __forceinline__ void use(float (&sums)[RowTiles][TokenTiles][4], cons
         if constexpr (!in_rows<Format>) {
           add_scaled<Format, T>(sums[r][n], w[r], factors[r], b, totals);
         } else if constexpr (Format::scale_bytes > 0) {
-          float products[4] = {};
-          add_products<T>(products, w[r], b);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[r][n][i] += units[r].scale[i / 2] * products[i];
+          add_products<T>(sums[r][n], w[r], units[r].scale, b);
         } else {
           add_products<T>(sums[r][n], w[r], b);
         }
       }
     }
   }
+}
+
+/// The same of all parts.
+template <typename Format, typename T, int TokenTiles, int RowTiles, typename Unit>
+__device__ __forceinline__ void use_all(float (&sums)[RowTiles][TokenTiles][4], const Unit (&units)[RowTiles],
+                                        const std::byte* x, const int (&tokens)[TokenTiles]) {
+#pragma unroll
+  for (int part = 0; part < Unit::parts; ++part) use<Format, T, TokenTiles, RowTiles>(sums, units, part, x, tokens);
+}
+
+/// Units that wait in shared memory, one behind the other.
+template <int RowTiles, typename Unit>
+__device__ __forceinline__ void take_all(Unit (&units)[RowTiles], const std::byte* slots) {
+#pragma unroll
+  for (int r = 0; r < RowTiles; ++r) units[r].take(slots + r * Unit::slot_bytes, threadIdx.x % 32);
 }
 
 /// The same of one tile of rows.
@@ -385,12 +407,8 @@ __device__ __forceinline__ void multiply_tiles(const SkinnyJob& job, const Skinn
         wait_for_fetches<ahead - 1>();
         if (at.turn + step * at.turns < at.end - at.begin) {
           Unit units[RowTiles];
-#pragma unroll
-          for (int r = 0; r < RowTiles; ++r) units[r].take(slots + slot + r * Unit::slot_bytes, threadIdx.x % 32);
-#pragma unroll
-          for (int part = 0; part < Unit::parts; ++part) {
-            use<Format, T, TokenTiles, RowTiles>(sums, units, part, columns, tokens);
-          }
+          take_all(units, slots + slot);
+          use_all<Format, T>(sums, units, columns, tokens);
         }
         reader.fetch_next(slots + slot);
         close_fetches();

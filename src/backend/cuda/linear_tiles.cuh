@@ -341,6 +341,11 @@ __device__ __forceinline__ void send_sums(const TilesPlace<Tokens>& at, const fl
   }
 }
 
+__device__ __forceinline__ void add_four(float (&sums)[4], const float (&more)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sums[i] += more[i];
+}
+
 /// Adds what the cluster's blocks have sent and puts it out.
 template <typename T, TilesResult result, int Tokens>
 __device__ __forceinline__ void add_sums(const TilesPlace<Tokens>& at, const float* x_scales, const TilesRow* tile_rows,
@@ -370,10 +375,7 @@ __device__ __forceinline__ void add_sums(const TilesPlace<Tokens>& at, const flo
           load_four(more[n], at.sums_at(from, min(begin + n, tiles - 1), row_unit) + 16 * lane);
         }
 #pragma unroll
-        for (int n = 0; n < tiles_at_once; ++n) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[n][i] += more[n][i];
-        }
+        for (int n = 0; n < tiles_at_once; ++n) add_four(sums[n], more[n]);
       }
       rows.put(sums, there, first + begin, tiles - begin);
     }

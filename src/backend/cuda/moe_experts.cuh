@@ -58,6 +58,18 @@ __device__ __forceinline__ void find_inputs(const ExpertJob& job, int pair, int 
   }
 }
 
+/// Multiplies what was fetched of a unit, if there is such a unit, and fetches the one `step` units on in its place.
+template <typename Format, typename T, int TokenTiles, typename Unit>
+__device__ __forceinline__ void use_and_load(const ExpertRows<Format, T>& rows, Unit& fetched, int unit, int units,
+                                             int step, const std::byte* x, const int (&tokens)[TokenTiles],
+                                             float (&sums)[TokenTiles][4]) {
+#pragma unroll
+  for (int half = 0; half < Unit::parts; ++half) {
+    if (unit < units) use<Format, T, TokenTiles>(sums, fetched, half, x + unit * Unit::columns * 2, tokens);
+    rows.load(fetched, unit + step, half);
+  }
+}
+
 /// Adds what the warps of each row group have and writes it.
 template <typename T, int TokenTiles>
 __device__ __forceinline__ void write_pairs(const ExpertJob& job, const ExpertPart& part, int row, int pair, int pairs,
@@ -127,12 +139,7 @@ __global__ void __launch_bounds__(32 * expert_warps, TokenTiles <= 4 ? 2 : 1)
     for (int first = turn; first < units; first += ahead * turns) {
 #pragma unroll
       for (int i = 0; i < ahead; ++i) {
-        const int unit = first + i * turns;
-#pragma unroll
-        for (int half = 0; half < Unit::parts; ++half) {
-          if (unit < units) use<Format, T, TokenTiles>(sums, ring[i], half, x + unit * Unit::columns * 2, tokens);
-          rows.load(ring[i], unit + ahead * turns, half);
-        }
+        use_and_load<Format, T>(rows, ring[i], first + i * turns, units, ahead * turns, x, tokens, sums);
       }
     }
     write_pairs<T, TokenTiles>(job, part, row, pair, pairs, factors, sums);
@@ -227,14 +234,8 @@ __global__ void __launch_bounds__(32 * expert_warps, TokenTiles == 1 ? 3 : 2)
     for (int first = turn; first < units; first += ahead / 2 * turns) {
 #pragma unroll
       for (int i = 0; i < ahead; ++i) {
-        const int unit = first + i / 2 * turns;
-#pragma unroll
-        for (int half = 0; half < Unit::parts; ++half) {
-          if (unit < units) {
-            use<Format, T, TokenTiles>(sums[i % 2], ring[i], half, x + unit * Unit::columns * 2, tokens);
-          }
-          rows[i % 2].load(ring[i], unit + ahead / 2 * turns, half);
-        }
+        use_and_load<Format, T>(rows[i % 2], ring[i], first + i / 2 * turns, units, ahead / 2 * turns, x, tokens,
+                                sums[i % 2]);
       }
     }
     if (job.next != nullptr && pair == job.starts[expert]) {
