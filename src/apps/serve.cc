@@ -1,4 +1,5 @@
 // quern serve: models over the OpenAI API.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -13,6 +14,7 @@
 #include "apps/interrupt.h"
 #include "apps/serve/models.h"
 #include "apps/serve/options.h"
+#include "apps/serve/outward.h"
 #include "base/log.h"
 #include "server/server.h"
 
@@ -83,13 +85,19 @@ std::string description(const ServedModels& models) {
   return text + "\nready";
 }
 
+/// Where the server is, and a call of it to be copied.
 void print_ready(const ServedModels& models, ServeOptions& options, int port) {
-  const std::string& host = options.server().http.host;
-  const std::string shown = host == "0.0.0.0" || host == "::" ? "localhost" : host;
+  const HttpServerOptions& http = options.server().http;
   const ModelCard& first = models.cards().front();
-  const char* scheme = options.server().http.tls.certificates.empty() ? "http" : "https";
-  fmt::print("{} at {}://{}:{}\n\n", models.cards().size() == 1 ? models.description() : description(models), scheme,
-             shown, port);
+  const char* scheme = http.tls.certificates.empty() ? "http" : "https";
+  const bool everywhere = http.host == "0.0.0.0" || http.host == "::";
+  const bool in_files = !http.uds.empty();
+  const std::string url = in_files ? fmt::format("{}://localhost", scheme)
+                                   : fmt::format("{}://{}:{}", scheme, everywhere ? "localhost" : http.host, port);
+  fmt::print("{} at {}\n", models.cards().size() == 1 ? models.description() : description(models),
+             in_files ? http.uds : url);
+  if (const std::string address = everywhere && !in_files ? outward_address() : ""; !address.empty())
+    fmt::print("for other machines: {}://{}:{}\n", scheme, address, port);
   struct Sample {
     const char* path;
     const char* body;
@@ -99,10 +107,11 @@ void print_ready(const ServedModels& models, ServeOptions& options, int port) {
       {"embeddings", "\"input\": [\"Hello world\", \"Guten Tag\"]"},
       {"rerank", "\"query\": \"What is a panda?\", \"documents\": [\"It is a bear.\", \"It is a car.\"]"}};
   const Sample& sample = samples[static_cast<size_t>(first.output)];
-  fmt::print("  curl {}://{}:{}/v1/{} -H 'Content-Type: application/json' \\\n    -d '{{\"model\": \"{}\", {}}}'\n\n",
-             scheme, shown, port, sample.path, first.names.front(), sample.body);
-  const bool local = host == "localhost" || host == "::1" || host.starts_with("127.");
-  const bool guarded = !options.server().api_keys.empty() || !options.server().http.tls.client_authorities.empty();
+  fmt::print("\n  curl {}{}/v1/{} -H 'Content-Type: application/json' \\\n    -d '{{\"model\": \"{}\", {}}}'\n\n",
+             in_files ? fmt::format("--unix-socket {} ", http.uds) : "", url, sample.path, first.names.front(),
+             sample.body);
+  const bool local = in_files || http.host == "localhost" || http.host == "::1" || http.host.starts_with("127.");
+  const bool guarded = !options.server().api_keys.empty() || !http.tls.client_authorities.empty();
   if (!local && !guarded) fmt::print("anybody who reaches this port may use it: set --api-key\n");
   std::fflush(stdout);
 }
@@ -112,6 +121,11 @@ int end_after_death(Server& server) {
   constexpr std::chrono::seconds patience{5};
   server.drain(std::chrono::steady_clock::now() + patience);
   return fail("the device does not work any more; every request has been answered, start the server again");
+}
+
+std::string place_of(ServeOptions& options, int port) {
+  const std::string& path = options.server().http.uds;
+  return path.empty() ? fmt::format("port {}", port) : path;
 }
 
 int serve(ServeOptions& options) {
@@ -125,6 +139,10 @@ int serve(ServeOptions& options) {
   if (!models.ok()) return fail(models.error().message);
   options.keeper.memory_bytes = (*models)->memory_bytes();
   Server server(options.server(), options.keeper, (*models)->cards(), **models);
+  const Status listening = server.listen();
+  if (!listening.ok()) return fail(listening.error().message);
+  if (std::ranges::any_of((*models)->cards(), &ModelCard::preload))
+    log_info("{} is open; /health answers 503 until the model is loaded", place_of(options, server.port()));
   const Status started = server.start();
   if (!started.ok()) return fail(started.error().message);
   signs.begin_serving();

@@ -47,11 +47,14 @@ struct ServerOptions {
   std::vector<std::string> model_names;  // what clients may send as `model`; the first one labels metrics
   std::string model_root;                // path or id of the model, as /v1/models shows it
   std::string version = "0";
+  std::string build;      // the commit; "": not known
+  std::string root_path;  // "/x": what a proxy puts before every path; requests may still have it
 
   std::vector<ApiKey> api_keys;  // none: everybody may ask
   bool metrics_auth = false;
   bool sleep_mode = false;                        // the routes that send the server to sleep
   bool strict_params = false;                     // unknown fields are errors
+  bool always_usage = false;                      // every stream ends with a chunk of usage
   bool web_page = true;                           // a page for people at /
   std::vector<std::string> allowed_origins{"*"};  // of web pages that may call; "*": any, here and in the next two
   std::vector<std::string> allowed_methods{"*"};

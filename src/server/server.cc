@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <fmt/format.h>
 #include <set>
 #include <unordered_map>
@@ -42,6 +43,7 @@ constexpr size_t kSmallBody = 4096;
 constexpr size_t kStoredBytes = size_t{128} << 20;  // of answers that clients may come back to
 constexpr size_t kStoredResponses = 10'000;
 constexpr std::chrono::milliseconds kFlushTime{2'000};
+constexpr std::string_view kLoading = "The model is being loaded; try again later.";
 
 std::vector<std::string> all_names(const std::vector<ModelCard>& cards) {
   std::vector<std::string> names;
@@ -70,11 +72,15 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     unknown_route_ = &http_metrics_.add_route("none", "GET");
   }
 
-  Status start() {
+  Status listen() {
     ollama_models_ = std::make_unique<OllamaModels>(options_, [this] { return served_cards(); });
-    TRY(keeper_.start());
     HttpServerOptions http = options_.http;
-    http.check_head = [this](const HttpRequest& head) { return check_head(head); };
+    http.check_head = [this](const HttpRequest& head) {
+      if (options_.root_path.empty()) return check_head(head);
+      HttpRequest below = head;
+      below.target = below_root(std::move(below.target));
+      return check_head(below);
+    };
     http.refusal = [](int status, std::string_view message) {
       HttpResponse response = error_response(plain_error(status, std::string(message)));
       response.headers.emplace_back("X-Request-Id", random_hex());
@@ -82,8 +88,16 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     };
     ASSIGN_OR_RETURN(
         http_, HttpServer::start(std::move(http), [this](HttpRequest request, std::shared_ptr<Responder> responder) {
+          request.target = below_root(std::move(request.target));
           handle(std::move(request), std::move(responder));
         }));
+    return {};
+  }
+
+  Status start() {
+    if (!http_) TRY(listen());
+    TRY(keeper_.start());
+    ready_ = true;
     return {};
   }
 
@@ -146,6 +160,15 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     return cards;
   }
 
+  /// The target without --root-path, which proxies may take away or leave.
+  std::string below_root(std::string target) const {
+    const std::string& root = options_.root_path;
+    if (root.empty() || !target.starts_with(root)) return target;
+    const std::string_view rest = std::string_view(target).substr(root.size());
+    if (!rest.empty() && rest.front() != '/' && rest.front() != '?') return target;
+    return rest.starts_with('/') ? std::string(rest) : fmt::format("/{}", rest);
+  }
+
   /// Everything that can be refused before the body is read.
   std::optional<HttpResponse> check_head(const HttpRequest& head) {
     std::optional<HttpResponse> answer = gate_.judge(head);
@@ -179,7 +202,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       case Endpoint::live: return send_health(*call, false);
       case Endpoint::ping:
       case Endpoint::health: return send_health(*call, true);
-      case Endpoint::version: return call->send_json(Json().set("version", options_.version).dump());
+      case Endpoint::version: return call->send_json(version_object().dump());
       case Endpoint::metrics: return send_metrics(*call);
       case Endpoint::models: return call->send_json(list_models(keeper_.states(), created_));
       case Endpoint::model: return answer(*call, describe_model(model_in(path), keeper_.states(), created_));
@@ -244,6 +267,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       std::optional<Principal> principal = gate_.principal(call.request);
       if (!principal) return call.send(gate_.unauthorized(call.request)), false;
       call.principal = std::move(*principal);
+      if (!ready_) return call.send(plain_error(503, std::string(kLoading))), false;
     }
     return !route.generates || call.admit();
   }
@@ -256,8 +280,12 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       const std::string& body = call->request.body;
       switch (endpoint) {
         case Endpoint::count_tokens: return answer_read(*call, model->text, count_message_tokens);
-        case Endpoint::response_tokens:
-          return answer(*call, count_response_tokens(body, model->text, shelf_of(call->principal)));
+        case Endpoint::response_tokens: {
+          std::vector<std::string> unknown;
+          auto counted = count_response_tokens(body, model->text, shelf_of(call->principal), unknown);
+          call->name_unknown_fields(unknown);
+          return answer(*call, std::move(counted));
+        }
         case Endpoint::tokenize: return answer_read(*call, model->text, tokenize);
         case Endpoint::detokenize: return answer_read(*call, model->text, detokenize);
         case Endpoint::openapi: return call->send_json(openapi_document(model->text));
@@ -330,6 +358,13 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     return {200, {{"Content-Type", "text/plain; charset=utf-8"}, {"Vary", "Accept"}}, text};
   }
 
+  /// Two builds of one version differ in their commit.
+  Json version_object() const {
+    Json object = Json().set("version", options_.version);
+    if (!options_.build.empty()) object.set("build", options_.build);
+    return object;
+  }
+
   void send_health(Call& call, bool ready) {
     for (const ModelState& state : keeper_.states()) {
       if (!state.model) continue;
@@ -337,6 +372,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
       if (state.model->stalled_s(state.stats) > options_.watchdog_timeout_s)
         return call.send(plain_error(503, "The engine makes no progress."));
     }
+    if (ready && !ready_) return call.send(plain_error(503, std::string(kLoading)));
     if (ready && gate_.closed()) return call.send(plain_error(503, "The server is shutting down."));
     call.send_json(R"({"status":"ok"})");
   }
@@ -501,6 +537,7 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
   std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>(kStoredBytes, kStoredResponses);
   Guarded<Sessions> sessions_;
   Channel<int> session_ended_;
+  std::atomic<bool> ready_ = false;  // what is to be there at start is there
   std::unique_ptr<OllamaModels> ollama_models_;
   std::unique_ptr<HttpServer> http_;
 };
@@ -520,6 +557,8 @@ Server::Server(ServerOptions options, const KeeperOptions& keeping, std::vector<
 Server::~Server() { core_->stop(); }
 
 void Server::set_keys(std::vector<ApiKey> keys) { core_->set_keys(std::move(keys)); }
+
+Status Server::listen() { return core_->listen(); }
 
 Status Server::start() { return core_->start(); }
 

@@ -26,9 +26,11 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Loads what is to be there at start, and listens; from then on requests are answered.
+  /// Opens the port. Until start() is done, /health and everything that needs a key get 503.
+  Status listen();
+  /// Opens the port, unless that was done, and loads what is to be there at start; then requests are answered.
   Status start();
-  /// After start().
+  /// After listen().
   int port() const;
   /// Other keys, from now on; who keeps theirs keeps what is used of their limits.
   void set_keys(std::vector<ApiKey> keys);

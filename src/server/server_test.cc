@@ -55,6 +55,38 @@ TEST_F(ServerTest, TellsItsVersionAndItsName) {
   EXPECT_EQ(head.body, "");
 }
 
+TEST_F(ServerTest, TellsWhichBuildItIs) {
+  options_.build = "0123456789ab";
+  start();
+
+  EXPECT_EQ(json(get("/version")).string("build"), "0123456789ab");
+}
+
+TEST_F(ServerTest, AnswersBelowTheRootOfAProxy) {
+  options_.root_path = "/llm";
+  options_.api_keys = keys_of({"k"});
+  start();
+  const HttpHeaders key = {{"Authorization", "Bearer k"}};
+
+  for (const char* path : {"/llm/v1/models", "/v1/models", "/llm/v1/models?x=1"}) {
+    EXPECT_EQ(get(path, key).status, 200) << path;
+    EXPECT_EQ(get(path).status, 401) << path;
+  }
+  for (const char* path : {"/llm", "/llm/", "/llm/health"}) EXPECT_EQ(get(path).status, 200) << path;
+  EXPECT_EQ(get("/llmv1/models", key).status, 404);
+  EXPECT_THAT(get("/llm/openapi.json", key).body, HasSubstr(R"("servers":[{"url":"/llm"}])"));
+}
+
+TEST_F(ServerTest, EveryStreamEndsWithUsageWhenTheOperatorSaysSo) {
+  options_.always_usage = true;
+  start();
+
+  const StreamedAnswer answer = stream_completion(R"("stream_options":{"include_usage":false})");
+
+  EXPECT_NE(answer.chunks.back().find("usage"), nullptr);
+  EXPECT_TRUE(answer.chunks.back().find("choices")->items().empty());
+}
+
 TEST_F(ServerTest, RefusesBodiesThatAreNoObject) {
   start();
 

@@ -72,7 +72,7 @@ std::vector<Gauge> gauges_of(const Instance& instance) {
   return all;
 }
 
-void complete(ServerOptions& options, const ModelCard& card, const Instance& instance) {
+void complete(ServerOptions& options, const ModelCard& card, const Json& generation, const Instance& instance) {
   complete_pooling(options, instance);
   options.model_names = card.names;
   options.model_root = card.root;
@@ -84,11 +84,23 @@ void complete(ServerOptions& options, const ModelCard& card, const Instance& ins
   options.vocab_size = instance.spec().vocab;
   options.end_tokens = instance.generation.end_tokens;
   options.seed = static_cast<uint64_t>(instance.options.seed);
-  options.defaults.sampling = sampling_defaults(instance.generation.values);
-  if (const auto most = instance.generation.values.integer("max_new_tokens")) {
+  Json values = instance.generation.values;
+  if (generation.is_object()) {
+    for (const auto& [name, value] : generation.members()) values.set(name, value);
+  }
+  options.defaults.sampling = sampling_defaults(values);
+  if (const auto most = values.integer("max_new_tokens")) {
     options.defaults.max_tokens = static_cast<int32_t>(*most);
   }
   options.gauges = [model = &instance] { return gauges_of(*model); };
+}
+
+/// How many of the longest requests the KV cache holds, as vLLM says it.
+std::string concurrency(const Instance& instance) {
+  const MemoryPlan& memory = instance.memory;
+  if (instance.task().output != OutputKind::tokens || memory.kv_tokens >= INT32_MAX) return "";
+  return fmt::format("maximum concurrency for {} tokens per request: {:.2f}x\n", memory.max_model_len,
+                     static_cast<double>(memory.kv_tokens) / memory.max_model_len);
 }
 
 bool is_model(const std::filesystem::path& path) {
@@ -187,13 +199,13 @@ Result<ModelParts> ServedModels::load(const std::string& name) {
   if (!instance->tokenizer) return Error{"random weights have no tokenizer: give --tokenizer FILE"};
   ModelParts parts;
   parts.options = options_.server;
-  complete(parts.options, *card, *instance);
+  complete(parts.options, *card, options_.generation, *instance);
   const std::string source = instance->chat_template ? instance->chat_template->source_for_tools() : "";
   ASSIGN_OR_RETURN(parts.options.reply_format, ReplyFormat::make(options_.tool_call_parser, options_.reasoning_parser,
                                                                  source, *instance->tokenizer));
   description_ =
-      fmt::format("quern {} serves {} on {}\ntask: {}\n\n{}\n", quern_version, name, instance->device->description(),
-                  task_name(instance->task().output), describe(instance->memory));
+      fmt::format("quern {} serves {} on {}\ntask: {}\n\n{}\n{}", quern_version, name, instance->device->description(),
+                  task_name(instance->task().output), describe(instance->memory), concurrency(*instance));
   if (parts.options.reply_format.dialect() != nullptr) description_ += parts.options.reply_format.description() + "\n";
   description_ += fmt::format("ready after {:.2f} s", instance->load_seconds);
   parts.tokenizer = instance->tokenizer;

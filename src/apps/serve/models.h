@@ -19,6 +19,7 @@ namespace quern {
 struct ServedModelsOptions {
   InstanceOptions instance;
   ServerOptions server;
+  Json generation;  // members take the place of those of generation_config.json
   std::string tool_call_parser;
   std::string reasoning_parser;
   std::vector<std::string> pinned;

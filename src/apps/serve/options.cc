@@ -8,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "apps/hub/library.h"
+#include "apps/measure/machine_facts.h"
 #include "apps/serve/config.h"
 #include "apps/serve/keys_file.h"
 #include "base/duration.h"
@@ -18,6 +19,9 @@ namespace quern {
 namespace {
 
 constexpr double longest_s = 1e9;  // of a time in seconds
+constexpr std::string_view exit_statuses =
+    "exit status: 0 when told to stop, 1 after an error, 130 after Ctrl-C before anything is served;\n"
+    "130 and 143 after a second Ctrl-C or SIGTERM, which ends everything at once\n";
 
 /// Flags whose text is looked at when all are known.
 struct RawFlags {
@@ -30,6 +34,8 @@ struct RawFlags {
   std::vector<std::string> allowed_headers;
   std::string config;
   std::string default_template_variables;
+  std::string generation;
+  std::string structured_outputs;
   std::string reasoning_field = "both";
   std::string logprobs_mode = "raw_logprobs";
   std::string log_level = "info";
@@ -97,6 +103,17 @@ void add_server_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
   flags.add("--log-format", "text|json", "lines for people, or a JSON object each", &raw.log_format);
   flags.add("--config", "FILE", "TOML with the names of these flags; the command line wins", &raw.config);
   flags.add("--dry-run", "print the memory plan and leave", &o.dry_run);
+}
+
+/// Without a line in the help: docs/operations.md tells of them.
+void add_rare_flags(Flags& flags, ServeOptions& o, RawFlags& raw) {
+  ServerOptions& server = o.server();
+  flags.add("--uds", "PATH", "", &server.http.uds);
+  flags.add("--root-path", "PATH", "", &server.root_path);
+  flags.add("--max-connections-per-peer", "N", "", &server.http.max_connections_per_peer, between(0, INT32_MAX));
+  flags.add("--override-generation-config", "JSON", "", &raw.generation);
+  flags.add("--enable-force-include-usage", "", &server.always_usage);
+  flags.add("--structured-outputs-config", "JSON", "", &raw.structured_outputs);
 }
 
 /// Flags of vLLM that change nothing here are named and passed over; anything else unknown is an error.
@@ -187,6 +204,14 @@ Status read_list(const char* flag, const std::vector<std::string>& given, std::v
   return {};
 }
 
+/// Text of a flag as a JSON object; null for "".
+Result<Json> json_object(const char* flag, const std::string& text) {
+  if (text.empty()) return Json();
+  auto given = Json::parse(text);
+  if (!given.ok() || !given->is_object()) return Error{fmt::format("{} must be a JSON object", flag)};
+  return given;
+}
+
 Status apply_server(ServeOptions& options, const RawFlags& raw) {
   ServerOptions& server = options.server();
   if (server.allow_model_management) server.library = std::make_shared<HubLibrary>();
@@ -213,11 +238,52 @@ Status apply_server(ServeOptions& options, const RawFlags& raw) {
                     "make of them is not told",
                     raw.logprobs_mode)};
   }
-  if (!raw.default_template_variables.empty()) {
-    auto given = Json::parse(raw.default_template_variables);
-    if (!given.ok() || !given->is_object()) return Error{"--default-chat-template-kwargs must be a JSON object"};
-    server.template_variables = std::move(*given);
+  ASSIGN_OR_RETURN(server.template_variables,
+                   json_object("--default-chat-template-kwargs", raw.default_template_variables));
+  return {};
+}
+
+Status apply_generation(ServeOptions& options, const RawFlags& raw) {
+  static constexpr std::string_view known[] = {"temperature",        "top_p",          "top_k",    "min_p",
+                                               "repetition_penalty", "max_new_tokens", "do_sample"};
+  ASSIGN_OR_RETURN(options.models.generation, json_object("--override-generation-config", raw.generation));
+  if (options.models.generation.is_null()) return {};
+  for (const auto& [name, value] : options.models.generation.members()) {
+    if (std::ranges::find(known, name) == std::end(known))
+      return Error{fmt::format("--override-generation-config: {} is not one of {}", name, fmt::join(known, ", "))};
+    if (name == "do_sample" ? !value.is_bool() : !value.is_number())
+      return Error{fmt::format("--override-generation-config: {} cannot be {}", name, value.dump())};
   }
+  return {};
+}
+
+/// vLLM's settings, where they say what is done here anyway.
+Status check_structured_outputs(ServeOptions& options, const RawFlags& raw) {
+  constexpr const char* flag = "--structured-outputs-config";
+  ASSIGN_OR_RETURN(const Json given, json_object(flag, raw.structured_outputs));
+  if (given.is_null()) return {};
+  for (const auto& [name, value] : given.members()) {
+    if (name == "reasoning_parser" && value.is_string()) {
+      options.models.reasoning_parser = value.as_string();
+      continue;
+    }
+    const bool backend = name == "backend" && (value == Json("auto") || value == Json("xgrammar"));
+    const bool off = (name == "disable_any_whitespace" || name == "disable_additional_properties" ||
+                      name == "enable_in_reasoning") &&
+                     value == Json(false);
+    if (backend || off || (name == "disable_fallback" && value.is_bool())) continue;
+    return Error{
+        fmt::format("{}: {} {} is not supported; the backend is xgrammar, and disable_any_whitespace, "
+                    "disable_additional_properties and enable_in_reasoning are false",
+                    flag, name, value.dump())};
+  }
+  return {};
+}
+
+Status check_places(const ServeOptions& options) {
+  const std::string& root = options.models.server.root_path;
+  if (!root.empty() && (!root.starts_with('/') || root.ends_with('/')))
+    return Error{fmt::format("--root-path {}: it must begin with / and not end with one", root)};
   return {};
 }
 
@@ -237,10 +303,12 @@ Result<ServeOptions> parse_serve_options(std::span<char* const> arguments, bool*
   RawFlags raw;
   options.server().http.port = 8000;
   options.server().version = quern_version;
+  options.server().build = git_hash;
   options.models.instance.task = "auto";
   Flags flags("quern serve [MODEL | NAME=MODEL]... [flags]", "quern serve model.gguf --port 8000");
   add_model_flags(flags, options, raw);
   add_server_flags(flags, options, raw);
+  add_rare_flags(flags, options, raw);
   add_instance_flags(flags, options.models.instance);
   add_task_flag(flags, options.models.instance);
   // Twice, as the file comes first and the command line names it.
@@ -256,10 +324,13 @@ Result<ServeOptions> parse_serve_options(std::span<char* const> arguments, bool*
     TRY(flags.parse(kept));
   }
   *help = flags.help_wanted();
-  if (*help) fmt::print("{}", flags.help());
+  if (*help) fmt::print("{}\n{}", flags.help(), exit_statuses);
   TRY(apply_log_level(raw.log_level));
   TRY(apply_log_format(raw.log_format));
   TRY(apply_server(options, raw));
+  TRY(check_places(options));
+  TRY(apply_generation(options, raw));
+  TRY(check_structured_outputs(options, raw));
   TRY(apply_models(options, raw));
   return options;
 }

@@ -57,6 +57,42 @@ TEST_F(SeveralModelsTest, TheOneThatIsNamedAnswers) {
   EXPECT_EQ(b.string("model"), "org/b");
 }
 
+TEST_F(SeveralModelsTest, C125ThePortIsOpenWhileModelsAreLoaded) {
+  options_.http.port = 0;
+  options_.api_keys = keys_of({"k"});
+  host_.hold();
+  server_ = std::make_unique<Server>(options_, keeping_, std::vector{ScriptedHost::card("a", 1, true)}, host_);
+  ASSERT_TRUE(server_->listen().ok());
+  client_ = std::make_unique<HttpClient>("127.0.0.1", server_->port());
+  auto started = std::async(std::launch::async, [this] { return server_->start().ok(); });
+  EXPECT_EQ(host_.next_started(), "a");
+  const HttpHeaders key = {{"Authorization", "Bearer k"}};
+
+  for (const char* path : {"/health", "/health/ready", "/ping", "/v1/models"}) {
+    const HttpResponse response = get(path, key);
+    expect_error(response, 503, "", "service_unavailable");
+    EXPECT_THAT(response.body, HasSubstr("is being loaded")) << path;
+    EXPECT_EQ(header(response, "retry-after"), "5") << path;
+  }
+  expect_error(post("/v1/completions", body_for("a"), key), 503, "", "service_unavailable");
+  EXPECT_EQ(post("/v1/completions", body_for("a")).status, 401);
+  for (const char* path : {"/health/live", "/metrics", "/version", "/"}) EXPECT_EQ(get(path).status, 200) << path;
+
+  host_.release();
+  EXPECT_TRUE(started.get());
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(content(json(post("/v1/completions", body_for("a"), key))), "a says hi");
+}
+
+TEST_F(SeveralModelsTest, AModelThatCannotBeLoadedAtStartIsToldWithThePortOpen) {
+  options_.http.port = 0;
+  host_.fail("a");
+  server_ = std::make_unique<Server>(options_, keeping_, std::vector{ScriptedHost::card("a", 1, true)}, host_);
+  ASSERT_TRUE(server_->listen().ok());
+
+  EXPECT_EQ(server_->start().error().message, "the file of a is broken");
+}
+
 TEST_F(SeveralModelsTest, TheFirstOneAnswersWhenNoneIsNamed) {
   start_models({"a", "b"});
 

@@ -520,6 +520,20 @@ TEST_F(ChatTest, RefusesAnUnknownModel) {
 
   expect_error(response, 404, "model", "model_not_found");
   EXPECT_THAT(response.body, HasSubstr("org/model"));
+  EXPECT_THAT(response.body, Not(HasSubstr("Did you mean")));
+}
+
+TEST_F(ChatTest, NamesTheNearestModel) {
+  options_.model_names = {"org/Llama-3-8B", "other/Qwen3-0.6B"};
+  start();
+  const auto error_for = [&](const std::string& name) {
+    return post("/v1/completions", R"({"prompt":"a","model":")" + name + "\"}").body;
+  };
+
+  for (const char* name : {"llama-3-8b", "Llama-3-8B:Q4_K_M", "elsewhere/Llama-3-8B.gguf", "org/Llama-3-9B"})
+    EXPECT_THAT(error_for(name), HasSubstr("Did you mean `org/Llama-3-8B`?")) << name;
+  EXPECT_THAT(error_for("qwen3-0.6b"), HasSubstr("Did you mean `other/Qwen3-0.6B`?"));
+  EXPECT_THAT(error_for("gpt-4o"), Not(HasSubstr("Did you mean")));
 }
 
 TEST_F(ChatTest, FillsTheContextAndNotMore) {
@@ -533,6 +547,7 @@ TEST_F(ChatTest, FillsTheContextAndNotMore) {
   expect_error(over, 400, "messages", "context_length_exceeded");
   EXPECT_THAT(over.body, HasSubstr("maximum context length is 200 tokens"));
   EXPECT_THAT(over.body, HasSubstr(std::to_string(used)));
+  EXPECT_THAT(over.body, HasSubstr("ask for at most " + std::to_string(200 - used) + " with max_tokens"));
   EXPECT_EQ(service_->seen()[0].max_tokens, 200 - used);
 }
 

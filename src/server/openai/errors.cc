@@ -1,7 +1,11 @@
 #include "server/openai/errors.h"
 
+#include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
+#include <vector>
 
+#include "base/flags.h"
 #include "base/json.h"
 
 namespace quern {
@@ -15,6 +19,29 @@ void append_member(std::string& out, std::string_view name, const std::string& v
   } else {
     append_json_string(out, value);
   }
+}
+
+/// What people call a model: in lower case, without its organization and what tells files and quantizations apart.
+std::string short_name(std::string_view name) {
+  name.remove_prefix(name.rfind('/') + 1);  // npos + 1 is 0
+  name = name.substr(0, name.find(':'));
+  std::string out(name);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (out.ends_with(".gguf")) out.resize(out.size() - 5);
+  return out;
+}
+
+/// The known name that is most likely meant; "" when none is close.
+std::string closest(std::string_view name, std::span<const std::string> known) {
+  const std::string wanted = short_name(name);
+  std::vector<std::string> shorts;
+  for (const std::string& one : known) {
+    shorts.push_back(short_name(one));
+    if (!wanted.empty() && shorts.back() == wanted) return one;
+  }
+  const std::vector<std::string_view> views(shorts.begin(), shorts.end());
+  const auto found = std::ranges::find(views, nearest(wanted, views));
+  return wanted.empty() || found == views.end() ? "" : known[static_cast<size_t>(found - views.begin())];
 }
 
 }  // namespace
@@ -59,10 +86,12 @@ ApiError plain_error(int status, std::string message) {
 }
 
 ApiError model_not_found(std::string_view name, std::span<const std::string> known) {
-  return {
-      404,
-      fmt::format("The model `{}` does not exist. This server has: {}.", name.substr(0, 256), fmt::join(known, ", ")),
-      "model_not_found", "model"};
+  name = name.substr(0, 256);
+  const std::string close = closest(name, known);
+  return {404,
+          fmt::format("The model `{}` does not exist. {}This server has: {}.", name,
+                      close.empty() ? "" : fmt::format("Did you mean `{}`? ", close), fmt::join(known, ", ")),
+          "model_not_found", "model"};
 }
 
 ApiError unsupported(std::string param, std::string message) {

@@ -31,7 +31,7 @@ HttpResponse error_response(const ApiError& error);
 /// The error for a status that has no parameter: 401, 404, 429, 500, 503, 504 ...
 ApiError plain_error(int status, std::string message);
 ApiError unsupported(std::string param, std::string message);
-/// No model is called so; `known` are.
+/// No model is called so; `known` are, and the one that is most like it is named first.
 ApiError model_not_found(std::string_view name, std::span<const std::string> known);
 
 template <typename T>

@@ -125,7 +125,7 @@ void read_stops(Fields& fields, const TextModel& model, AnswerParams& params) {
   params.ignore_eos = fields.boolean("ignore_eos").value_or(false);
 }
 
-void read_streaming(Fields& fields, AnswerParams& params) {
+void read_streaming(Fields& fields, bool always_usage, AnswerParams& params) {
   params.stream = fields.boolean("stream").value_or(false);
   const bool found = fields.members("stream_options", [&](Fields& members) {
     params.include_usage = members.boolean("include_usage").value_or(false);
@@ -136,6 +136,7 @@ void read_streaming(Fields& fields, AnswerParams& params) {
     fields.invalid("stream_options", "invalid_value",
                    "The 'stream_options' parameter is only allowed when 'stream' is true.");
   }
+  if (always_usage && params.stream) params.include_usage = true;
 }
 
 void read_limits(Fields& fields, int32_t min_max_tokens, AnswerParams& params) {
@@ -153,14 +154,16 @@ void read_limits(Fields& fields, int32_t min_max_tokens, AnswerParams& params) {
   }
 }
 
-ApiError too_long(const TextModel& model, const AnswerParams& params, std::string_view prompt_tokens,
+/// `left`: tokens of the context that the prompt leaves for the answer, where they are counted.
+ApiError too_long(const TextModel& model, const AnswerParams& params, std::string_view prompt_tokens, int64_t left,
                   std::string_view param) {
   std::string message =
       fmt::format("This model's maximum context length is {} tokens. However, ", model.options.max_model_len);
   if (params.max_tokens) {
     message += fmt::format("you requested {} output tokens and your prompt contains {} input tokens. ",
                            *params.max_tokens, prompt_tokens);
-    message += "Please shorten the prompt or lower max_tokens.";
+    message += left > 0 ? fmt::format("Please shorten the prompt, or ask for at most {} with max_tokens.", left)
+                        : "Please shorten the prompt.";
   } else {
     message += fmt::format("your prompt contains {} input tokens. Please shorten the prompt.", prompt_tokens);
   }
@@ -232,7 +235,7 @@ AnswerParams read_answer_params(Fields& fields, const TextModel& model, int32_t 
   read_bad_words(fields, model, params.sampling);
   read_allowed_tokens(fields, model.vocab_size(), params.sampling);
   read_stops(fields, model, params);
-  read_streaming(fields, params);
+  read_streaming(fields, model.options.always_usage, params);
   read_prompt_logprobs(fields, model, params);
   read_limits(fields, min_max_tokens, params);
   params.seed = fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
@@ -280,7 +283,7 @@ std::optional<ApiError> check_text_size(const TextModel& model, size_t bytes, co
                                         std::string_view param) {
   const size_t least = bytes / model.longest_token_bytes;
   if (least <= static_cast<size_t>(model.options.max_model_len)) return std::nullopt;
-  return too_long(model, params, fmt::format("at least {}", least), param);
+  return too_long(model, params, fmt::format("at least {}", least), 0, param);
 }
 
 std::optional<ApiError> fit_prompt(const TextModel& model, const AnswerParams& params, std::optional<int32_t> fallback,
@@ -289,7 +292,7 @@ std::optional<ApiError> fit_prompt(const TextModel& model, const AnswerParams& p
   const int64_t left = model.options.max_model_len - used;
   const int64_t asked = params.max_tokens.value_or(1);
   if (left < asked) {
-    ApiError error = too_long(model, params, std::to_string(used), param);
+    ApiError error = too_long(model, params, std::to_string(used), left, param);
     error.prompt_tokens = used;
     error.context_tokens = model.options.max_model_len;
     return error;

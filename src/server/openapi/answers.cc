@@ -38,8 +38,8 @@ Json answer_schema(Endpoint endpoint) {
     case Endpoint::ollama_running: return ollama_running_answer();
     case Endpoint::ollama_show: return ollama_show_answer();
     case Endpoint::ollama_pull: return ollama_pull_answer();
-    case Endpoint::ollama_version:
-    case Endpoint::version: return object({{"version", text()}});
+    case Endpoint::ollama_version: return object({{"version", text()}});
+    case Endpoint::version: return object({{"version", text()}, {"build?", text()}});
     default: return {};
   }
 }

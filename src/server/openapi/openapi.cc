@@ -139,12 +139,10 @@ std::string openapi_document(const TextModel& model) {
     paths.set(route.path, std::move(item));
   }
   Json info = Json().set("title", "Quern").set("version", model.options.version);
-  return Json()
-      .set("openapi", "3.1.0")
-      .set("info", std::move(info))
-      .set("paths", std::move(paths))
-      .set("components", components())
-      .dump();
+  Json document = Json().set("openapi", "3.1.0").set("info", std::move(info));
+  const std::string& root = model.options.root_path;
+  if (!root.empty()) document.set("servers", Json::Array{Json().set("url", root)});
+  return document.set("paths", std::move(paths)).set("components", components()).dump();
 }
 
 }  // namespace quern

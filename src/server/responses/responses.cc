@@ -182,9 +182,11 @@ Checked<Generation> parse_responses(std::string_view body, const TextModel& mode
   return generation;
 }
 
-Checked<std::string> count_response_tokens(std::string_view body, const TextModel& model, const ResponseShelf& shelf) {
+Checked<std::string> count_response_tokens(std::string_view body, const TextModel& model, const ResponseShelf& shelf,
+                                           std::vector<std::string>& unknown_fields) {
   ASSIGN_OR_RETURN(const Json json, parse_body(body));
-  ASSIGN_OR_RETURN(const Asked asked, read(json, model, shelf));
+  ASSIGN_OR_RETURN(Asked asked, read(json, model, shelf));
+  unknown_fields = std::move(asked.unknown_fields);
   Fields fields(asked.request.chat);
   const ToolUse tools = read_tool_use(fields, model);
   auto conversation = render_conversation(fields, model, AnswerParams(), tools);

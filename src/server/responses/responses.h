@@ -33,8 +33,9 @@ struct ResponsePlan {
 };
 
 Checked<Generation> parse_responses(std::string_view body, const TextModel& model, const ResponseShelf& shelf);
-/// The body of the answer of /v1/responses/input_tokens.
-Checked<std::string> count_response_tokens(std::string_view body, const TextModel& model, const ResponseShelf& shelf);
+/// The body of the answer of /v1/responses/input_tokens; fields that nobody knows are put into `unknown_fields`.
+Checked<std::string> count_response_tokens(std::string_view body, const TextModel& model, const ResponseShelf& shelf,
+                                           std::vector<std::string>& unknown_fields);
 
 /// The answers of /v1/responses/{id} and what is below it; `path` is one of these.
 Checked<std::string> stored_response(const HttpRequest& request, std::string_view path, const ResponseShelf& shelf);

@@ -380,6 +380,7 @@ TEST_F(ResponsesTest, CountsTheTokensOfAPrompt) {
   const Json object = json(respond(R"("instructions":"be")"));
 
   EXPECT_EQ(counted.string("object"), "response.input_tokens");
+  EXPECT_EQ(header(post("/v1/responses/input_tokens", body_of(R"("colour":1)")), "x-unknown-fields"), "colour");
   EXPECT_EQ(counted.integer("input_tokens"), object.find("usage")->integer("input_tokens"));
 }
 
