@@ -274,6 +274,8 @@ TEST(ToolCalls, ReadsPythonLiterals) {
             "{\"city\": \"it's \xC3\xA9\\n\\\"q\\\"\", \"days\": -3, \"exact\": true, \"l\": [1, 2.5e-3, null], "
             "\"t\": [1, \"a\"], \"d\": {\"k\": {}, \"m\": false}}");
   EXPECT_EQ(reply.calls[1].arguments, "{}");
+  const ReadReply escapes = read_everyhow(format_of("pythonic"), calling(), R"([get_weather(city='\a\b\f\v\d')])");
+  EXPECT_EQ(Json::parse(escapes.calls.at(0).arguments)->string("city"), "\a\b\f\v\\d");
 }
 
 TEST(ToolCalls, GivesUntypedValuesTheTypesOfTheSchema) {
