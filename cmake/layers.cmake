@@ -118,9 +118,10 @@ foreach(source ${bench_sources})
   add_dependencies(bench ${name})
 endforeach()
 
-# The parsers alone; only requests need the server, and what the server needs.
+# The parsers alone; only requests need the server and what the server needs, and configurations the models.
 set(http_request_fuzz_needs ops model cache engine net server)
 set(http_fuzz_needs net)
+set(config_fuzz_needs ops model)
 if(QUERN_FUZZ)
   file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cc)
   add_custom_target(fuzz)

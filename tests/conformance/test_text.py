@@ -230,3 +230,25 @@ def test_p118_tokenize_and_back(server):
     error_of(server.post("/detokenize", {"tokens": [320]}))
     counted = json.loads(server.post("/tokenize", {"prompt": "hello A"})[2])["count"]
     assert counted == server.complete("hello A")["usage"]["prompt_tokens"]
+
+
+PICKY = ("{%- if messages[0].role == 'assistant' -%}{{ raise_exception('Conversations must start with a user: 你好 \"you\"') }}"
+         "{%- endif -%}{%- for m in messages %}{{ m.content }}{% endfor %}{{ messages.nothing.at_all }}")
+
+
+def test_an_exception_of_the_template_is_a_400_with_its_own_words(serve, tmp_path):
+    (tmp_path / "picky.jinja").write_text(PICKY)
+    wrong = {"messages": [{"role": "assistant", "content": "hi"}], "max_tokens": 1}
+    with serve("--chat-template", tmp_path / "picky.jinja", "--served-model-name", "m") as server:
+        for path in ("/v1/chat/completions", "/apply-template", "/tokenize", "/v1/responses", "/v1/messages", "/api/chat"):
+            body = {"input": wrong["messages"], "max_output_tokens": 16} if path == "/v1/responses" else wrong | {"model": "m"}
+            for stream in (False, True):
+                answer = server.post(path, body | ({"stream": True} if stream and path != "/tokenize" else {}))
+                assert answer[0] == 400, (path, answer)
+                message = json.loads(answer[2])["error"]
+                message = message if isinstance(message, str) else message["message"]
+                assert 'Conversations must start with a user: 你好 "you"' in message, (path, answer)
+        # What the template does wrong by itself is said, too, and the server goes on.
+        error = error_of(server.post(CHAT, {"messages": [{"role": "user", "content": "hi"}]}))
+        assert "has no attribute 'nothing'" in error["message"], error
+        assert server.call("GET", "/health")[0] == 200
