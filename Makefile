@@ -45,8 +45,11 @@ soak:  ## the oracle test with a million requests
 	@tools/build release engine_tests
 	@QUERN_SOAK_REQUESTS=1000000 build/release/bin/engine_tests --gtest_filter='*Soak*'
 
-fuzz:  ## every fuzz target for FUZZ_SECONDS (default 600) each
+fuzz:  ## every fuzz target for FUZZ_SECONDS (default 600) each, and 10,000 requests made of /openapi.json
 	@tools/bootstrap test
+	@tools/build release quern
+	@QUERN_BINARY=$(CURDIR)/$(QUERN) QUERN_SCHEMATHESIS_CASES=10000 build/venv/bin/python -m pytest -q -p no:cacheprovider \
+	  tests/conformance/test_openapi.py -k d39_no_5xx
 	@tools/fuzz $(or $(FUZZ_SECONDS),600)
 
 format:  ## clang-format all sources
