@@ -4,6 +4,10 @@
     pip install tokenizers==0.23.3 sentencepiece==0.2.3
     tools/make_tokenizer_cases.py src/text/testdata
 
+The hashes of 10,000 texts mixed of the seeded strings, with the tokenizers and strings that are there already:
+
+    tools/make_tokenizer_cases.py src/text/testdata --mixed
+
 and, for a longer comparison that nobody keeps (QUERN_TEXT_TESTDATA=FOLDER build/bin/text_tests):
 
     tools/make_tokenizer_cases.py FOLDER --strings 10000 --big-charsmap
@@ -12,7 +16,8 @@ A kind has its NAME.tokenizer.json or NAME.model, and NAME.cases.json. A case is
 decoded_special}: ids without and with the post-processor, ids with special tokens taken as ordinary text, and the text
 of `special` without and with special tokens. What equals an earlier member (special, plain: ids; decoded: text;
 decoded_special: decoded) is left out. generated_texts.json has seeded strings, generated_hashes.json for each kind the
-FNV-1a hashes of "ids|special|plain|decoded" for each of them.
+FNV-1a hashes of "ids|special|plain|decoded" for each of them. mixed_hashes.json has for each kind the hashes of the
+hashes of 250 mixed texts after the other; texts that cannot be compared have none.
 """
 
 import argparse
@@ -53,6 +58,7 @@ def fnv1a(text):
     return f"{value:016x}"
 
 
+MIXED = 10000
 HIDDEN = "\ue000" * 3
 
 
@@ -112,6 +118,21 @@ def comparable(make, text):
     return make is not kinds.scripts or max(map(ord, text)) < 0x10000
 
 
+def mixed_hashes(folder):
+    texts = json.loads((folder / "generated_texts.json").read_text())
+    mixed = [tokenizer_strings.mixed(texts, index) for index in range(MIXED)]
+    kept = {}
+    for make in kinds.TRAINED + kinds.WORDS + kinds.SENTENCE_PIECE:
+        name = make.__name__
+        made = (SentencePiece((folder / f"{name}.model").read_bytes()) if make in kinds.SENTENCE_PIECE
+                else HuggingFace(Tokenizer.from_file(str(folder / f"{name}.tokenizer.json"))))
+        found = ["" if make is kinds.scripts and max(tokenizer_strings.to_bytes(text)) >= 0xF0
+                 else summary(made.case(tokenizer_strings.to_text(text))) for text in mixed]
+        kept[name] = [fnv1a(",".join(found[first:first + 250])) for first in range(0, MIXED, 250)]
+    lines = [f"{json.dumps(name)}:{json.dumps(hashes, separators=(',', ':'))}" for name, hashes in kept.items()]
+    (folder / "mixed_hashes.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def write_list(path, items):
     lines = ",\n".join(json.dumps(item, ensure_ascii=True, separators=(",", ":")) for item in items)
     path.write_text("[\n" + lines + "\n]\n")
@@ -122,9 +143,12 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--strings", type=int, default=200)
     parser.add_argument("--big-charsmap", action="store_true")
+    parser.add_argument("--mixed", action="store_true")
     arguments = parser.parse_args()
     kinds.BIG_CHARSMAP = arguments.big_charsmap
     folder = arguments.folder
+    if arguments.mixed:
+        return mixed_hashes(folder)
     folder.mkdir(parents=True, exist_ok=True)
     texts = tokenizer_strings.strings(arguments.strings)
     write_list(folder / "generated_texts.json", texts)

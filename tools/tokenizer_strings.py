@@ -66,6 +66,34 @@ def strings(count, seed=1):
     return [r.choice(("", "", "", " ")).join(piece(r) for _ in range(r.randint(1, 4))) for _ in range(count)]
 
 
+class Numbers:
+    """SplitMix64: the same numbers in every language (src/text/tokenizer/tokenizer_generated_test.cc)."""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def below(self, count):
+        mask = 2**64 - 1
+        self.state = (self.state + 0x9E3779B97F4A7C15) & mask
+        z = self.state
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & mask
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & mask
+        return (z ^ z >> 31) % count
+
+
+def mixed(texts, index):
+    """Text `index` of those that are made of parts of others, and of runs of their characters."""
+    numbers = Numbers(index)
+    parts = []
+    for _ in range(1 + numbers.below(4)):
+        text = texts[numbers.below(len(texts))]
+        first = numbers.below(len(text))
+        count = 1 + numbers.below(40)
+        is_run = numbers.below(8) == 0
+        parts.append(text[first] * count if is_run else text[first:first + count])
+    return "".join(parts)
+
+
 def to_bytes(text):
     return b"".join(bytes([ord(c) - 0xF700]) if 0xF700 <= ord(c) <= 0xF7FF else c.encode() for c in text)
 
