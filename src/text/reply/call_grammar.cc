@@ -1,6 +1,7 @@
 #include "text/reply/call_grammar.h"
 
 #include <fmt/format.h>
+#include <span>
 
 #include "text/reply/reply.h"
 #include "text/reply/reply_format.h"
@@ -8,6 +9,7 @@
 namespace quern {
 namespace {
 
+constexpr size_t kManyTools = 24;  // from here on a grammar is too large for layouts that take several lines
 constexpr std::string_view kSomeSpace = "[ \\n]{0,3}";
 
 /// The reasoning that may, or when the prompt has opened it must, come before.
@@ -91,7 +93,7 @@ CallTags plain_objects(const CallGrammar& of, std::string_view key) {
   calls.complete = false;
   for (const Tool& tool : of.tools()) {
     const Json arguments = tags::json(CallGrammar::schema(tool));
-    for (const Layout& layout : kLayouts) {
+    for (const Layout& layout : std::span(kLayouts).first(of.tools().size() > kManyTools ? 2 : 4)) {
       std::string begin = fmt::format(fmt::runtime(layout.begin), tool.name, key);
       calls.tags.push_back(of.tag("", begin, arguments, layout.end, ""));
       if (&layout == kLayouts) calls.forced.push_back(calls.tags.back());

@@ -264,6 +264,16 @@ TEST(CallGrammar, WhatATriggerMayMissIsReadWhole) {
   }
 }
 
+TEST(CallGrammar, ManyToolsFit) {
+  Spoken spoken("json", "none", false);
+  const Json parameters = case_tools(QUERN_SOURCE_DIR)[0].parameters;
+  for (int i = 0; i < 300; ++i) spoken.options.tools.push_back({fmt::format("tool_{}", i), parameters});
+
+  EXPECT_EQ(spoken.taken(R"({"name":"tool_299","arguments":{"city": "x"}})", false), std::string_view::npos);
+  const std::string bad = R"({"name": "tool_299", "arguments": {"city": 5}})";
+  EXPECT_LT(spoken.taken(bad, false), bad.size());
+}
+
 TEST(CallGrammar, HarmonyNeedsItsMarkersAsTokens) {
   Spoken spoken("openai", "none", false);
   spoken.options.tools = case_tools(QUERN_SOURCE_DIR);
