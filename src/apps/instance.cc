@@ -248,6 +248,8 @@ void add_ids(const Json* ids, std::set<int32_t>* into) {
   }
 }
 
+constexpr size_t most_suppressed = 1024;
+
 Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
                                              const std::string& choice) {
   GenerationConfig defaults;
@@ -258,6 +260,13 @@ Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const
   add_ids(defaults.values.find("eos_token_id"), &ends);
   ends.insert(tokenizer.end_of_generation().begin(), tokenizer.end_of_generation().end());
   defaults.end_tokens.assign(ends.begin(), ends.end());
+  std::set<int32_t> suppressed;
+  add_ids(defaults.values.find("suppress_tokens"), &suppressed);
+  if (suppressed.size() > most_suppressed) {
+    return Error{fmt::format("the generation config of {} suppresses {} tokens, more than the {} allowed",
+                             checkpoint.path(), suppressed.size(), most_suppressed)};
+  }
+  defaults.suppressed.assign(suppressed.begin(), suppressed.end());
   return defaults;
 }
 

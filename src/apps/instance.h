@@ -77,10 +77,17 @@ struct MemoryPlan {
 };
 std::string describe(const MemoryPlan& plan);
 
-/// Sampling defaults and end tokens: generation_config.json or the GGUF's keys, and what the vocabulary says.
+/// Sampling defaults, end tokens and those that are never chosen: generation_config.json or the GGUF's keys, and what
+/// the vocabulary says.
 struct GenerationConfig {
   Json values;                      // temperature, top_p, top_k, min_p, repetition_penalty, as far as given
   std::vector<int32_t> end_tokens;  // sorted
+  std::vector<int32_t> suppressed;  // "suppress_tokens", which are never chosen: sorted
+
+  /// Lets an answer have none of the suppressed tokens.
+  void suppress(SamplingParams& sampling) const {
+    for (const int32_t token : suppressed) sampling.bad_words.push_back({token});
+  }
 };
 
 /// What is known before any weight is read.

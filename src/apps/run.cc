@@ -173,6 +173,7 @@ class Chat {
     sampling.top_p = pick(options_.top_p, "top_p", 1.0);
     sampling.top_k = static_cast<int32_t>(pick(options_.top_k, "top_k", 0.0));
     sampling.repetition_penalty = pick(-1.0, "repetition_penalty", 1.0);
+    instance_.generation.suppress(sampling);
     sampling.seed = options_.instance.seed != 0 ? static_cast<uint64_t>(options_.instance.seed) : random_seed();
     return request;
   }

@@ -398,12 +398,14 @@ TEST(GgufCheckpoint, CheckTensorComparesShapes) {
 TEST(GgufGenerationConfig, EndTokensAndSamplingDefaults) {
   const GgufWriter writer =
       small_model("llama", {with("tokenizer.ggml.eot_token_id", 2), with_float("general.sampling.temp", 0.5F),
-                            with("general.sampling.top_k", 20), with_float("general.sampling.top_p", 0.25F)});
+                            with("general.sampling.top_k", 20), with_float("general.sampling.top_p", 0.25F),
+                            with_list("tokenizer.ggml.suppress_tokens", 5, std::vector<int32_t>{3})});
   const std::string bytes = writer.bytes();
   const Gguf gguf = Gguf::parse(testing::as_bytes(bytes), "m.gguf").value();
 
-  EXPECT_EQ(gguf_generation_config(gguf, 4).value().dump(),
-            R"({"eos_token_id":[1,2],"bos_token_id":0,"temperature":0.5,"top_p":0.25,"top_k":20})");
+  EXPECT_EQ(
+      gguf_generation_config(gguf, 4).value().dump(),
+      R"({"eos_token_id":[1,2],"bos_token_id":0,"temperature":0.5,"top_p":0.25,"top_k":20,"suppress_tokens":[3]})");
   EXPECT_FALSE(gguf_generation_config(gguf, 2).ok());
 }
 

@@ -86,6 +86,8 @@ Result<Json> gguf_generation_config(const Gguf& gguf, int64_t vocab) {
   }
   ASSIGN_OR_RETURN(const auto top_k, gguf.integer("general.sampling.top_k"));
   if (top_k) config.set("top_k", *top_k);
+  ASSIGN_OR_RETURN(const auto suppressed, gguf.integers("tokenizer.ggml.suppress_tokens"));
+  if (suppressed) config.set("suppress_tokens", Json::Array(suppressed->begin(), suppressed->end()));
   return config;
 }
 

@@ -35,6 +35,22 @@ def test_end_tokens_come_from_the_folder_that_is_named(serve, tmp_path):
         assert running.text(**body) == "t-one"
 
 
+def test_suppressed_tokens_are_never_chosen(serve, tmp_path):
+    body = {"prompt": "T", "max_tokens": 9}
+    with serve() as running:
+        first, second = running.complete(**body, return_token_ids=True)["choices"][0]["token_ids"][:2]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"suppress_tokens": [second, 1 << 30]}))
+    with serve("--generation-config", str(tmp_path)) as running:
+        for more in ({}, {"temperature": 1, "seed": 3}, {"bad_words": ["x"]}):
+            ids = running.complete(**body, **more, return_token_ids=True)["choices"][0]["token_ids"]
+            assert second not in ids
+        assert running.complete(**body, return_token_ids=True)["choices"][0]["token_ids"][0] == first
+    (tmp_path / "generation_config.json").write_text(json.dumps({"suppress_tokens": list(range(1025))}))
+    with pytest.raises(RuntimeError, match="suppresses 1025 tokens, more than the 1024 allowed"):
+        with serve("--generation-config", str(tmp_path)):
+            pass
+
+
 def test_a_line_of_vllm_starts_the_server(serve):
     passed_over = ["--tensor-parallel-size", "1", "--pipeline-parallel-size=1", "--stream-interval", "1", "--enable-chunked-prefill",
                    "--disable-access-log-for-endpoints", "/health,/metrics", "--trust-remote-code"]

@@ -89,6 +89,7 @@ void complete(ServerOptions& options, const ModelCard& card, const Json& generat
     for (const auto& [name, value] : generation.members()) values.set(name, value);
   }
   options.defaults.sampling = sampling_defaults(values);
+  instance.generation.suppress(options.defaults.sampling);
   if (const auto most = values.integer("max_new_tokens")) {
     options.defaults.max_tokens = static_cast<int32_t>(*most);
   }
