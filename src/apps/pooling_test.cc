@@ -237,11 +237,21 @@ class Spoilt {
   testing::Folder own_;
 };
 
+TEST(Pooling, EveryWayOfSentenceTransformersIsKnown) {
+  const Spoilt model("qwen3_mean");
+  for (const char* const known :
+       {R"({"pooling_mode": "max"})", R"({"pooling_mode_max_tokens": true, "pooling_mode_mean_tokens": false})",
+        R"({"pooling_mode": "weightedmean"})", R"({"pooling_mode_weightedmean_tokens": true})",
+        R"({"pooling_mode": "mean_sqrt_len_tokens"})", R"({"pooling_mode_mean_sqrt_len_tokens": true})"}) {
+    EXPECT_EQ(model.refusal("1_Pooling/config.json", known), "accepted") << known;
+  }
+}
+
 TEST(Pooling, FilesThatAskForWhatIsNotThereAreRefused) {
   const Spoilt model("qwen3_embedding");
   const char* const pooling = "1_Pooling/config.json";
-  EXPECT_THAT(model.refusal(pooling, R"({"pooling_mode": "max"})"),
-              HasSubstr("only one of the poolings cls, mean and lasttoken"));
+  EXPECT_THAT(model.refusal(pooling, R"({"pooling_mode": "median"})"),
+              HasSubstr("only one of the poolings cls, mean, lasttoken, max, weightedmean"));
   EXPECT_THAT(model.refusal(pooling, R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})"),
               HasSubstr("knows nothing of the others"));
   EXPECT_THAT(model.refusal(pooling, R"({"pooling_mode_mean_tokens": true, "pooling_mode_lasttoken": true})"),

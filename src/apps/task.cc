@@ -46,7 +46,10 @@ Result<Pooling> read_pooling(const std::string& path) {
   };
   constexpr Way ways[] = {{"pooling_mode_cls_token", "cls", Pooling::first},
                           {"pooling_mode_mean_tokens", "mean", Pooling::mean},
-                          {"pooling_mode_lasttoken", "lasttoken", Pooling::last}};
+                          {"pooling_mode_lasttoken", "lasttoken", Pooling::last},
+                          {"pooling_mode_max_tokens", "max", Pooling::largest},
+                          {"pooling_mode_weightedmean_tokens", "weightedmean", Pooling::weighted_mean},
+                          {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", Pooling::mean_sqrt_len}};
   std::optional<Pooling> found;
   int on = 0;
   if (const Json* mode = json.present("pooling_mode")) {
@@ -63,7 +66,8 @@ Result<Pooling> read_pooling(const std::string& path) {
     if (on == 0) found = Pooling::mean;
   }
   if (!found) {
-    return Error{fmt::format("{}: only one of the poolings cls, mean and lasttoken is supported", path)};
+    return Error{fmt::format("{}: only one of the poolings {} is supported", path,
+                             "cls, mean, lasttoken, max, weightedmean and mean_sqrt_len_tokens")};
   }
   return *found;
 }

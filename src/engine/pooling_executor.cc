@@ -50,13 +50,22 @@ StepInputs inputs_at(std::byte* memory, const StepShape& shape) {
   return inputs;
 }
 
+TokenPool kind_of(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::largest: return TokenPool::largest;
+    case Pooling::weighted_mean: return TokenPool::weighted_mean;
+    case Pooling::mean_sqrt_len: return TokenPool::mean_sqrt_len;
+    default: return TokenPool::mean;
+  }
+}
+
 /// The vectors of a step from its hidden states. Depends on the shape alone.
 Tensor run(const PoolingModel& model, Step& step, Tensor sums) {
   Tensor vectors = model.decoder.forward(step);
-  if (model.pooler.pooling() == Pooling::mean) {
+  if (takes_all(model.pooler.pooling())) {
     const Dtype dtype = model.pooler.has_layers() ? step.exec.activations : Dtype::f32;
     const Tensor means = step.exec.arena.tensor(dtype, step.shape.segments, model.dim);
-    mean_pool_into(step.exec, means, sums, vectors, step.inputs.segments);
+    mean_pool_into(step.exec, means, sums, vectors, step.inputs.segments, kind_of(model.pooler.pooling()));
     vectors = means;
   }
   if (!vectors || !model.pooler.has_layers()) return vectors;
@@ -82,7 +91,7 @@ int64_t measured_bytes(const PoolingModel& model, Queue queue, const ModelExecut
 
 /// Operations may choose other ways for few tokens, so that more is not always more: small steps are measured too.
 int64_t arena_bytes(const PoolingModel& model, Queue queue, const ModelExecutorOptions& options) {
-  const bool all = model.pooler.pooling() == Pooling::mean;
+  const bool all = takes_all(model.pooler.pooling());
   const auto measured = [&](int32_t tokens) {
     const int32_t segments = std::min(tokens, options.rows);
     return measured_bytes(model, queue, options, {tokens, segments, all ? tokens : segments});
@@ -106,7 +115,7 @@ Parts parts_of(const PoolingModel& model, Device& device, const ModelExecutorOpt
   parts.inputs = parts.host_inputs = align(input_bytes(options.max_tokens, options.rows));
   parts.lists = align(TableStage::bytes);
   parts.tables = align(groups * options.rows * pages_per_row(options) * i32_bytes);
-  parts.sums = model.pooler.pooling() == Pooling::mean ? align(int64_t{options.rows} * model.dim * 4) : 0;
+  parts.sums = takes_all(model.pooler.pooling()) ? align(int64_t{options.rows} * model.dim * 4) : 0;
   parts.arena = align(arena_bytes(model, device.queue(), options));
   parts.host_lists = align(TableStage::host_bytes);
   parts.host_vectors = align(int64_t{options.rows} * model.pooler.width() * 4);
@@ -270,9 +279,8 @@ class PoolingExecutor final : public Executor {
     switch (model_.pooler.pooling()) {
       case Pooling::first: return position == 0;
       case Pooling::last: return slice.finishes_prompt_output && position + 1 == slice.begin + slice.count;
-      case Pooling::mean: return true;
+      default: return true;
     }
-    return false;
   }
 
   std::vector<SliceResult> results(const StepPlan& plan, Dtype dtype) const {
@@ -282,8 +290,8 @@ class PoolingExecutor final : public Executor {
     for (size_t i = 0; i < all.size(); ++i) {
       const Slice& slice = plan.slices[i];
       if (slice.samples) all[i].error = "this model computes no text";
-      // Only a mean has a row for a slice that does not end its prompt.
-      if (model_.pooler.pooling() != Pooling::mean && !slice.finishes_prompt_output) continue;
+      // Only what is made of all tokens has a row for a slice that does not end its prompt.
+      if (!takes_all(model_.pooler.pooling()) && !slice.finishes_prompt_output) continue;
       const std::byte* const from = host_vectors_ + row++ * width * dtype_bytes(dtype);
       if (!slice.finishes_prompt_output) continue;
       std::vector<float> values(static_cast<size_t>(width));

@@ -10,7 +10,17 @@
 namespace quern {
 
 /// Which of a text's hidden states make its vector.
-enum class Pooling : uint8_t { first, mean, last };
+enum class Pooling : uint8_t {
+  first,
+  mean,
+  last,
+  largest,        // in each place
+  weighted_mean,  // the first token counts once, the second twice ...
+  mean_sqrt_len,  // the sum by the root of the number of tokens
+};
+
+/// Whether all tokens have a part in the vector.
+constexpr bool takes_all(Pooling pooling) { return pooling != Pooling::first && pooling != Pooling::last; }
 
 /// What is computed of the vector: a dense layer, a function, a norm, each if there is one, then scores.
 struct HeadSpec {

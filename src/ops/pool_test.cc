@@ -1,5 +1,7 @@
 #include "ops/pool.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "ops/test_device.h"
@@ -16,7 +18,8 @@ class Pooled {
     int32_t row, begin, count;  // tokens [begin, begin + count) of that row
   };
 
-  std::vector<std::vector<float>> step(const std::vector<Part>& parts, std::vector<TestMatrix>& sequences) {
+  std::vector<std::vector<float>> step(const std::vector<Part>& parts, std::vector<TestMatrix>& sequences,
+                                       TokenPool kind = TokenPool::mean) {
     std::vector<int32_t> starts{0};
     std::vector<int32_t> rows;
     std::vector<int32_t> positions;
@@ -35,7 +38,7 @@ class Pooled {
     }
     TestMatrix y(static_cast<int32_t>(parts.size()), dim);
     Exec exec = device_.exec();
-    mean_pool_into(exec, y.tensor(), sums_.tensor(), x.tensor(), {view(starts), view(rows), view(positions)});
+    mean_pool_into(exec, y.tensor(), sums_.tensor(), x.tensor(), {view(starts), view(rows), view(positions)}, kind);
     std::vector<std::vector<float>> out;
     for (int32_t i = 0; i < y.rows(); ++i) out.emplace_back(&y.at(i, 0), &y.at(i, 0) + dim);
     return out;
@@ -70,6 +73,35 @@ TEST(MeanPool, IsTheMeanOfEachSequence) {
       EXPECT_NEAR(means[0][at], mean_of(sequences[2], 70, col), 1e-6);
       EXPECT_NEAR(means[1][at], mean_of(sequences[0], 1, col), 1e-6);
       EXPECT_NEAR(means[2][at], mean_of(sequences[3], 17, col), 1e-6);
+    }
+  });
+}
+
+TEST(MeanPool, HasTheOtherWaysOfSentenceTransformers) {
+  at_every_isa([] {
+    std::vector<TestMatrix> sequences = four_sequences();
+    for (const TokenPool kind : {TokenPool::largest, TokenPool::weighted_mean, TokenPool::mean_sqrt_len}) {
+      Pooled pooled;
+
+      pooled.step({{2, 0, 20}}, sequences, kind);
+      const auto got = pooled.step({{2, 20, 50}, {0, 0, 1}}, sequences, kind);
+
+      for (int32_t col = 0; col < dim; ++col) {
+        double largest = -1e30;
+        double sum = 0;
+        double weighted = 0;
+        for (int32_t i = 0; i < 70; ++i) {
+          const double value = sequences[2].get(i, col);
+          largest = std::max(largest, value);
+          sum += value;
+          weighted += value * (i + 1);
+        }
+        const double wanted = kind == TokenPool::largest         ? largest
+                              : kind == TokenPool::weighted_mean ? weighted / (70 * 71 / 2)
+                                                                 : sum / std::sqrt(70.0);
+        EXPECT_NEAR(got[0][static_cast<size_t>(col)], wanted, 1e-5);
+        EXPECT_EQ(got[1][static_cast<size_t>(col)], sequences[0].get(0, col));
+      }
     }
   });
 }

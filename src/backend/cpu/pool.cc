@@ -1,6 +1,8 @@
 #include "ops/pool.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "backend/cpu/simd.h"
 #include "base/thread_pool.h"
@@ -10,7 +12,19 @@ namespace {
 
 constexpr int32_t piece = 256;  // columns of one unit of work, so that one long sequence keeps several threads busy
 
-void mean_pool(Queue queue, Tensor y, Tensor sums, Tensor x, const Segments& segments) {
+/// What a sum of so many tokens is divided by.
+float divisor(TokenPool kind, int32_t tokens) {
+  const auto count = static_cast<float>(tokens);
+  switch (kind) {
+    case TokenPool::mean: return count;
+    case TokenPool::largest: return 1.0F;
+    case TokenPool::weighted_mean: return count * (count + 1.0F) / 2.0F;
+    case TokenPool::mean_sqrt_len: return std::sqrt(count);
+  }
+  return 1.0F;
+}
+
+void mean_pool(Queue queue, Tensor y, Tensor sums, Tensor x, const Segments& segments, TokenPool kind) {
   const int32_t dim = x.dims[1];
   const int64_t pieces = (dim + piece - 1) / piece;
   const int32_t* const starts = segments.starts.as<int32_t>();
@@ -23,12 +37,19 @@ void mean_pool(Queue queue, Tensor y, Tensor sums, Tensor x, const Segments& seg
       const int32_t count = std::min(piece, dim - first);
       const int32_t last = starts[segment + 1] - 1;
       float* const sum = sums.row<float>(segments.rows.as<int32_t>()[segment]) + first;
-      if (positions[starts[segment]] == 0) std::fill_n(sum, count, 0.0F);
+      const float least = kind == TokenPool::largest ? -std::numeric_limits<float>::infinity() : 0.0F;
+      if (positions[starts[segment]] == 0) std::fill_n(sum, count, least);
       for (int32_t token = starts[segment]; token <= last; ++token) {
-        map(sum, sum, x.row<float>(token) + first, count, [](Floats a, Floats b) { return a + b; });
+        const float* const from = x.row<float>(token) + first;
+        const float weight = kind == TokenPool::weighted_mean ? static_cast<float>(positions[token] + 1) : 1.0F;
+        if (kind == TokenPool::largest) {
+          map(sum, sum, from, count, [](Floats a, Floats b) { return max(b, a); });
+        } else {
+          map(sum, sum, from, count, [&](Floats a, Floats b) { return a + b * weight; });
+        }
       }
-      const auto tokens = static_cast<float>(positions[last] + 1);
-      map(y.row<float>(segment) + first, sum, count, [&](Floats a) { return a / tokens; });
+      const float by = divisor(kind, positions[last] + 1);
+      map(y.row<float>(segment) + first, sum, count, [&](Floats a) { return a / by; });
     }
   });
 }
