@@ -1,6 +1,6 @@
 // How fast `linear` is on a GPU, on the matrices of a model of 8 billion parameters: time of one launch among many in a
 // captured graph, over copies of the weight that no cache holds, against the memory's read bandwidth.
-// Usage: cuda_linear_bench [invariant] [few] [format...]; few: to eight tokens only.
+// Usage: cuda_linear_bench [invariant] [few | many] [format...]; few: to eight tokens only; many: more than 128.
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
@@ -22,12 +22,13 @@ namespace quern {
 namespace {
 
 constexpr int64_t pool_bytes = int64_t{4} << 30;
-constexpr int64_t arena_bytes = int64_t{1} << 30;
+constexpr int64_t arena_bytes = int64_t{3} << 30;
 constexpr int64_t cold_bytes = int64_t{1200} << 20;  // of copies: nothing is left in a cache
-constexpr int32_t most_tokens = 512;
+constexpr int32_t most_tokens = 8448;
 constexpr int32_t most_cols = 14336;
 constexpr int token_counts[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 constexpr size_t few_counts = 4;
+constexpr int many_counts[] = {160, 256, 512, 1024, 2048, 8448};
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -46,9 +47,9 @@ constexpr Shape head{"head", 128256, 4096};
 
 class Bench {
  public:
-  Bench(Device& device, bool few)
+  Bench(Device& device, std::span<const int> counts)
       : device_(device),
-        counts_(std::begin(token_counts), few ? few_counts : std::size(token_counts)),
+        counts_(counts),
         pool_(device.allocate(pool_bytes).value()),
         memory_(device.allocate(arena_bytes).value()),
         arena_(memory_, arena_bytes) {
@@ -76,7 +77,8 @@ class Bench {
     for (const int tokens : counts_) fmt::print("{:>8}", tokens);
     fmt::print("\n");
     fill(format, 4096);
-    for (const Shape& shape : {out, qkv, gate_up, head}) product(format, shape);
+    for (const Shape& shape : {out, qkv, gate_up}) product(format, shape);
+    if (counts_.back() <= 512) product(format, head);
     fill(format, 14336);
     product(format, down);
     layers(format);
@@ -165,10 +167,11 @@ class Bench {
   void product(FormatId format, const Shape& shape) {
     const int64_t bytes = bytes_of(format, shape);
     const auto copies = static_cast<int>(std::min(pool_bytes / bytes, 1 + cold_bytes / bytes));
-    const int launches = shape.rows > 100000 ? 8 : std::max(64, copies);
+    const int all_launches = shape.rows > 100000 ? 8 : std::max(64, copies);
     std::string second = fmt::format("{:>8}{:>3} MB", "", bytes / 1000000);
     fmt::print("{:>8}{:>6}", shape.name, "");
     for (const int tokens : counts_) {
+      const int launches = tokens > 512 ? 16 : all_launches;
       const double seconds = seconds_of(launches, [&](Queue queue) {
         Exec exec = exec_in(queue);
         for (int i = 0; i < launches; ++i) {
@@ -189,10 +192,11 @@ class Bench {
     const int64_t bytes = bytes_of(format, qkv) + bytes_of(format, out) + bytes_of(format, gate_up);
     const int64_t all = bytes + bytes_of(format, down);
     const auto copies = static_cast<int>(std::min(pool_bytes / all, 1 + cold_bytes / all));
-    const int launches = 4 * copies;
+    const int all_launches = 4 * copies;
     std::string second = fmt::format("{:>8}{:>3} MB", "", all / 1000000);
     fmt::print("{:>8}{:>6}", "layer", "");
     for (const int tokens : counts_) {
+      const int launches = tokens > 512 ? copies : all_launches;
       const double seconds = seconds_of(launches, [&](Queue queue) {
         for (int i = 0; i < launches; ++i) layer(exec_in(queue), format, tokens, pool_ + i % copies * all);
       });
@@ -231,14 +235,16 @@ class Bench {
 bool run(int argc, char** argv) {
   std::vector<std::string_view> words(argv + 1, argv + argc);
   const bool invariant = std::erase(words, "invariant") > 0;
-  const bool few = std::erase(words, "few") > 0;
+  std::span<const int> counts = token_counts;
+  if (std::erase(words, "few") > 0) counts = counts.first(few_counts);
+  if (std::erase(words, "many") > 0) counts = many_counts;
   if (words.empty()) words = {"bf16", "q4_0", "q4_k"};
   const auto made = make_device(DeviceKind::cuda, {.batch_invariant = invariant});
   if (!made) {
     fmt::print(stderr, "{}\n", made.error().message);
     return false;
   }
-  Bench bench(**made, few);
+  Bench bench(**made, counts);
   for_each_format([&]<typename Format>(Format) {
     if (std::find(words.begin(), words.end(), Format::name) != words.end()) bench.climb(Format::id);
   });

@@ -10,7 +10,8 @@
 namespace quern {
 
 /// linear_into() of gated(gate_up), bit by bit: y = scale * (activation(gate) * up) W^T + bias, or y += that. Where a
-/// GPU multiplies 8-bit floats, what lies between is not written as activations.   gate_up: [tokens, 2 * matrix.cols]
+/// GPU multiplies 8-bit floats, what lies between is not written as activations.   gate_up: [tokens, 2 * matrix.cols],
+/// not to be read any longer: a GPU that gates what a product makes does not write it.
 void gated_linear_into(Exec& exec, Tensor y, Tensor gate_up, Activation activation, const Matrix& matrix,
                        bool accumulate);
 

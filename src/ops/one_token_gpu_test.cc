@@ -1,6 +1,9 @@
 // Operations that a GPU does on the way of the next one, most of them of one token: against the same operations one by
 // one.
+#include <tuple>
+
 #include "ops/gated.h"
+#include "ops/gated_linear.h"
 #include "ops/gpu_testing.h"
 #include "ops/linear_testing.h"
 #include "ops/rms_norm.h"
@@ -91,6 +94,39 @@ TEST_P(OneTokenGpu, GivesWhatSeparateOperationsGive) {
         expect_near(got.gate_up, want.gate_up, product, unit, "gate_up");
         expect_near(got.hidden, want.hidden, 12 * product, 4 * unit, "hidden");
         expect_near(got.other, want.other, product, unit, "other");
+      }
+    }
+  }
+}
+
+/// The tiles of many tokens: some that no row group, no token and no slice fills.
+TEST_F(HeldGpu, GatesTheProductOfManyTokens) {
+  for (const Dtype type : {Dtype::bf16, Dtype::f16}) {
+    const FormatId format = type == Dtype::bf16 ? FormatId::bf16 : FormatId::f16;
+    for (const auto& [hidden, cols, tokens] : {std::tuple{136, 1096, 1100}, {64, 1024, 1024}, {1096, 1024, 1300}}) {
+      for (const Activation activation : {Activation::silu, Activation::gelu_erf}) {
+        SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::to_string(hidden));
+        const RandomWeight both = random_weight(format, 2 * hidden, cols, 1);
+        const RandomWeight down = random_weight(format, 64, hidden, 3);
+        Matrix gate_up = matrix_of({&both});
+        gate_up.count = 2;
+        gate_up.parts[0].rows = hidden;
+        gate_up.parts[1] = gate_up.parts[0];
+        gate_up.parts[1].data += int64_t{hidden} * cols * dtype_bytes(type);
+        FloatMatrix x = FloatMatrix::random(type, tokens, cols, 8, 3, 0.2F);
+        FloatMatrix got = FloatMatrix::random(Dtype::f32, tokens, 64, 0, 4);
+        FloatMatrix want = FloatMatrix::random(Dtype::f32, tokens, 64, 0, 4);
+        Places places(type);
+        const auto run = [&](Exec exec, Tensor y) {
+          gated_linear_into(exec, y, linear(exec, x.tensor(), gate_up), activation, matrix_of({&down}), true);
+        };
+
+        run(places.one_by_one, want.tensor());
+        run(places.held, got.tensor());
+        test_gpu()->wait();
+
+        // One gate or up in hundreds is rounded the other way, where its sum was added in another order.
+        expect_near(got.tensor(), want.tensor(), 4 * rounding(type), 4 * rounding(type), "y");
       }
     }
   }

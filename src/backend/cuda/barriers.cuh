@@ -50,6 +50,26 @@ __device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap& map, in
       : "memory");
 }
 
+/// The same of four dimensions.
+__device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap& map, int c0, int c1, int c2, int c3,
+                                         unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+      "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier)
+      : "memory");
+}
+/// A box of two dimensions into the blocks of a cluster whose bits are set, at the same address in each, for the
+/// barrier of each.
+__device__ __forceinline__ void copy_box_to(unsigned blocks, unsigned to, const CUtensorMap& map, int column, int row,
+                                            unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<uint16_t>(blocks))
+      : "memory");
+}
+
 /// A barrier of some warps of a block.
 __device__ __forceinline__ void sync_threads(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -64,6 +84,10 @@ __device__ __forceinline__ unsigned in_block(unsigned address, int rank) {
 /// The same as arrive() and wait_for() between the blocks of a cluster.
 __device__ __forceinline__ void arrive_there(unsigned barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// The same where nothing was written that the other block will read: without waiting for all memory.
+__device__ __forceinline__ void release_there(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 __device__ __forceinline__ void wait_for_cluster(unsigned barrier, unsigned parity) {
   asm volatile(

@@ -1,5 +1,6 @@
 #include "ops/gated_linear.h"
 
+#include "backend/cuda/held.h"
 #include "backend/cuda/linear_f8.h"
 
 namespace quern::cuda {
@@ -10,7 +11,10 @@ void gated_linear(Queue queue, Tensor y, Tensor gate_up, Activation activation, 
   const Tensor x = Tensor::dense(scratch, gate_up.dtype, y.dims[0], matrix.cols);
   scratch += gated_bytes(x.dtype, x.dims[0], matrix.cols);
   if (f8_linear_of_gated(queue, y, gate_up, activation, matrix, accumulate, scratch)) return;
-  kernels::gated.find(queue.kind)(queue, x, gate_up, activation);
+  if (const HeldGated only = take_only_gated(queue, gate_up))
+    only(queue, x, activation);
+  else
+    kernels::gated.find(queue.kind)(queue, x, gate_up, activation);
   kernels::linear.find(queue.kind)(queue, y, x, matrix, accumulate, scratch);
 }
 

@@ -21,6 +21,11 @@ HeldGated take_gated(const Queue& queue, const Tensor& gate_up) {
   return held.result == gate_up.data && held.gated ? std::exchange(held, {}).gated : HeldGated{};
 }
 
+HeldGated take_only_gated(const Queue& queue, const Tensor& gate_up) {
+  Held& held = *native(queue).held;
+  return held.result == gate_up.data && held.only_gated ? std::exchange(held, {}).only_gated : HeldGated{};
+}
+
 void launch_held(const Queue& queue) {
   Held& held = *native(queue).held;
   if (held.result == nullptr) return;

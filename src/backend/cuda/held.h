@@ -31,6 +31,8 @@ struct Held {
   NormBefore norm = {};                           // if it is a norm
   /// If it is the product of a gate and an up projection: launches it so that y = activation(gate) * up comes with it.
   HeldGated gated = {};
+  /// The same for when nobody reads the product itself any longer.
+  HeldGated only_gated = {};
 };
 
 /// Holds an operation; one that was held before is launched. Not for batch-invariant queues.
@@ -41,5 +43,8 @@ NormBefore take_norm(const Queue& queue, const Tensor& x);
 
 /// The same of Held::gated, if its product makes gate_up.
 HeldGated take_gated(const Queue& queue, const Tensor& gate_up);
+
+/// The same of Held::only_gated.
+HeldGated take_only_gated(const Queue& queue, const Tensor& gate_up);
 
 }  // namespace quern::cuda

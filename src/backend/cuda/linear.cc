@@ -3,7 +3,8 @@
 //                                            linear_one.h, limited by reading the weight
 //   few tokens, or a batch-invariant queue   the kernel of linear_skinny.h; weights in rows, on GPUs that can, that of
 //                                            linear_tiles.h
-//   many tokens                              the library, over weights made half floats a part at a time
+//   many tokens                              the library, over weights made half floats a part at a time; a gate and an
+//                                            up projection that are gated next, linear_gated.h
 //   float activations, mixed float types     plain sums; so are few tokens of formats of codes (formats/codes.h)
 // Of 8-bit floats with scales of rows linear_tiles.h and the library multiply activations that are made such too.
 #include "ops/linear.h"
@@ -15,6 +16,7 @@
 #include "backend/cuda/floats.h"
 #include "backend/cuda/linear_dequantize.h"
 #include "backend/cuda/linear_f8.h"
+#include "backend/cuda/linear_gated.h"
 #include "backend/cuda/linear_one.h"
 #include "backend/cuda/linear_skinny.h"
 #include "backend/cuda/linear_stream.h"
@@ -183,6 +185,25 @@ int adjacent_parts(const Matrix& matrix, int first, int32_t& rows) {
   return next - first;
 }
 
+/// Holds the product of a gate and an up projection with many tokens, so that it can gate its results itself.
+bool hold_gated(const Call& call, const Operands& all) {
+  const Matrix& matrix = call.matrix;
+  const bool both = matrix.count == 2 && all.product.rows == matrix.rows && matrix.parts[0].rows * 2 == matrix.rows;
+  if (!both || matrix.bias || call.accumulate || call.y.dtype != call.x.dtype) return false;
+  const GatedProduct gated{
+      all.product.type, all.product.tokens, matrix.parts[0].rows, all.product.cols, all.product.x_stride, all.x, all.w};
+  if (!takes_gated(gated)) return false;
+  hold(call.queue, {.result = call.y.data,
+                    .launch =
+                        [all](const Queue& queue) {
+                          const CudaQueue& here = native(queue);
+                          CHECK(here.blas->multiply(here, all.product, all.y, all.x, all.w));
+                        },
+                    .only_gated = [gated](const Queue& queue, Tensor y,
+                                          Activation activation) { gated_product(queue, gated, y, activation); }});
+  return true;
+}
+
 /// Multiplies parts from `first` on by linear_tiles.h or the library; returns how many it took.
 int by_parts(const Call& call, int first, int32_t column) {
   const Weight& part = call.matrix.parts[first];
@@ -192,6 +213,7 @@ int by_parts(const Call& call, int first, int32_t column) {
   const int count = ready || f8 ? adjacent_parts(call.matrix, first, rows) : 1;
   const Operands all = operands_of(call, column, part.data, rows, f8);
   if ((ready || f8) && by_tiles(call, column, all)) return count;
+  if (ready && hold_gated(call, all)) return count;
   if (call.matrix.bias) {
     Tensor bias = call.matrix.bias;
     bias.data += int64_t{column} * dtype_bytes(Dtype::f32);

@@ -5,35 +5,12 @@
 #include <cmath>
 #include <iterator>
 
+#include "backend/cuda/boxes.h"
+
 namespace quern::cuda {
 namespace {
 
 constexpr int most_shared = 216 << 10;  // small kernels find room beside
-
-/// The driver's function that describes a matrix to the copying units, or null where the driver has none.
-auto encoder() {
-  using Encode = decltype(&cuTensorMapEncodeTiled);
-  static const Encode encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    const cudaError_t status =
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-    const bool there = status == cudaSuccess && found == cudaDriverEntryPointSuccess;
-    return there ? reinterpret_cast<Encode>(function) : Encode{};
-  }();
-  return encode;
-}
-
-/// Rows of bytes, of which a copy brings slice_bytes of so many; false if the driver cannot.
-bool describe_rows(CUtensorMap& map, const std::byte* data, int64_t row_bytes, int64_t stride, int32_t rows, int box) {
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride)};
-  const cuuint32_t boxes[] = {slice_bytes, static_cast<cuuint32_t>(box)};
-  const cuuint32_t steps[] = {1, 1};
-  return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<std::byte*>(data), sizes, strides, boxes, steps,
-                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
 
 /// How a product is shared out.
 struct Shape {
@@ -158,8 +135,11 @@ bool launch_tiles(const Call& call, const TilesJob& job, const Shape& shape) {
   const int64_t row_bytes = product.cols * size;
   CUtensorMap w_map{};
   CUtensorMap x_map{};
-  if (!allowed || !describe_rows(w_map, call.w, row_bytes, row_bytes, product.rows, job.height)) return false;
-  if (!describe_rows(x_map, call.x, row_bytes, product.x_stride * size, product.tokens, Tokens)) return false;
+  if (!allowed || !describe_rows(w_map, call.w, row_bytes, row_bytes, product.rows, slice_bytes, job.height))
+    return false;
+  if (!describe_rows(x_map, call.x, row_bytes, product.x_stride * size, product.tokens, slice_bytes, Tokens)) {
+    return false;
+  }
   launch_blocks(call.queue, multiply_tiles<Operand, T, Tokens>,
                 {static_cast<unsigned>(shape.blocks), tiles_threads, static_cast<size_t>(shape.shared_bytes),
                  static_cast<unsigned>(job.cluster)},
@@ -210,7 +190,7 @@ bool run_some(const Call& call) {
 
 /// Whether the current GPU and driver can.
 bool kernels_run() {
-  static const bool run = runs_warpgroups() && encoder() != nullptr;
+  static const bool run = runs_warpgroups() && describes_boxes();
   return run;
 }
 
