@@ -105,8 +105,8 @@ Result<int> choose_model_len(const InstanceOptions& options, const ModelPlan& pl
   }
   if (wanted > tokens) {
     return Error{
-        fmt::format("--max-model-len {} does not fit: the KV cache holds {} tokens; raise "
-                    "--kv-cache-memory-bytes or lower --max-model-len",
+        fmt::format("--max-model-len {} does not fit: the largest that does is --max-model-len {}; say that, or raise "
+                    "--kv-cache-memory-bytes",
                     wanted, tokens)};
   }
   return static_cast<int>(wanted);

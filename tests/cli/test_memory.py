@@ -40,3 +40,14 @@ def test_weights_that_do_not_fit(tmp_path, command, cache):
     line = refused(command, directory(tmp_path / "m"), "--load-format", "dummy", "--hf-overrides", json.dumps(HUGE), *cache)
     assert re.match(r"quern: not enough memory: .*weights.* \d+\.\d MiB .*free", line), line
     assert line.endswith("free some memory, or take a smaller model"), line
+
+
+def test_a_context_that_does_not_fit_names_the_largest(tmp_path):
+    folder = directory(tmp_path / "m", {"max_position_embeddings": 100000})
+    line = refused("run", folder, "--kv-cache-memory-bytes", "1Mi", "--max-model-len", "100000")
+    found = re.fullmatch(r"quern: --max-model-len 100000 does not fit: the largest that does is --max-model-len (\d+); say that, or "
+                         r"raise --kv-cache-memory-bytes", line)
+    assert found, line
+    fits = subprocess.run([QUERN, "run", str(folder), "--kv-cache-memory-bytes", "1Mi", "--max-model-len", found[1], "--max-tokens", "1",
+                           "a"], capture_output=True, text=True, timeout=60)
+    assert fits.returncode == 0, fits.stderr
