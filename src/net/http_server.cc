@@ -67,9 +67,10 @@ struct HttpServer::State {
 
   void stop_listening() {
     shards[0]->post([this] {
+      if (!acceptor->is_open()) return;  // the path may be another server's by now
+      if (const std::string& path = shared->options.uds; !path.empty()) ::unlink(path.c_str());
       Failure ignored;
       acceptor->close(ignored);
-      if (const std::string& path = shared->options.uds; !path.empty()) ::unlink(path.c_str());
       listening = false;
     });
   }

@@ -32,7 +32,9 @@ TEST(HttpServer, S18RefusesConnectionsOverTheLimitOfAPeer) {
     first.read_until("/1");
     EXPECT_THAT(RawClient(server->port()).read_all(), StartsWith("HTTP/1.1 503 "));
   }
-  while (server->connections() > 0) std::this_thread::yield();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (server->connections() > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  ASSERT_EQ(server->connections(), 0);
 
   RawClient third(server->port());
   third.send(get("/3"));

@@ -55,11 +55,11 @@ ReplyPlan plan_reply(const TextModel& model, ToolUse tools, const Conversation& 
 }
 
 /// Calls are forced by a grammar when the client wants one, and else watched by one from where the model starts a call,
-/// if the dialect has such a grammar and no other constraint holds.
-void constrain_calls(const TextModel& model, Generation& generation) {
+/// if the dialect has such a grammar, no other constraint holds and the answer begins where the template begins one.
+void constrain_calls(const TextModel& model, bool begins, Generation& generation) {
   ReplyPlan& plan = generation.reply;
   const bool forced = plan.tools.choice == ToolUse::Choice::required || plan.tools.choice == ToolUse::Choice::named;
-  if (!plan.tools.wanted() || (generation.constraint && !forced)) return;
+  if (!plan.tools.wanted() || (!forced && (generation.constraint || !begins))) return;
   if (plan.tools.choice == ToolUse::Choice::named) plan.options.one_call = true;
   auto grammar = reply_grammar(model.options.reply_format, *model.tokenizer, plan.options, forced);
   if (!grammar) return;
@@ -107,7 +107,8 @@ Checked<Generation> read_chat(Fields& fields, const TextModel& model) {
 
   generation.reply = plan_reply(model, std::move(tools), conversation.value());
   let_think(model, generation);
-  constrain_calls(model, generation);
+  const bool goes_on = fields.boolean("continue_final_message").value_or(false);
+  constrain_calls(model, fields.boolean("add_generation_prompt").value_or(!goes_on), generation);
   Prompt prompt;
   prompt.tokens = std::move(conversation.value().tokens);
   if (auto error = fit_prompt(model, generation.params, model.options.defaults.max_tokens, "messages", prompt))

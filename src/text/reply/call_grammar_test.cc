@@ -208,7 +208,7 @@ const std::vector<Watched>& watched() {
       {"granite", false, R"(<TOOLCALL>[{"name": "get_weather", "arguments": {"city": "x"}}]</TOOLCALL>)",
        R"(<TOOLCALL>[])"},
       {"pythonic", false, "First:\n[get_weather(city='a\\'b', exact=True), get_weather(city=\"y\")] Done.",
-       "[get_weather(city='a'), get_weather(5)"},
+       "Second:\n[get_weather(5)"},
       {"pythonic", false, "[get_weather(city='x', days=12)]", "[get_weather(days=12)"},
       {"pythonic", true, "Both.<|python_start|>[get_weather(city='x'), get_weather(city='y')]<|python_end|>",
        "<|python_start|>[get_weather(city='x', 5)"},
@@ -237,6 +237,21 @@ TEST(CallGrammar, WaitsForACallToBegin) {
   }
 }
 
+TEST(CallGrammar, TakesPythonArgumentsOfAnyKind) {
+  Spoken spoken("pythonic", "none", false);
+  spoken.options.tools = {{"f", Json::parse(R"({"type":"object","additionalProperties":true})").value()},
+                          {"g", Json::parse(R"({"type":"object","additionalProperties":{"type":"string"}})").value()},
+                          {"h", Json::parse(R"({"type":"object","additionalProperties":false})").value()}};
+  EXPECT_EQ(spoken.taken("[f(a=1, b='x'), g(c='y'), h()]", true), std::string_view::npos);
+  EXPECT_NE(spoken.taken("[h(a=1)]", true), std::string_view::npos);
+
+  spoken.options.tools = {
+      {"f", Json::parse(R"({"type":"object","properties":{"$filter":{"type":"string"}}})").value()}};
+  EXPECT_EQ(spoken.taken(R"({"name": "f", "arguments": {"$filter": "x"}})", true), std::string_view::npos);
+  EXPECT_NE(spoken.taken("[f($filter='x')]", true), std::string_view::npos);
+  EXPECT_EQ(spoken.start(false), nullptr);
+}
+
 TEST(CallGrammar, LetsTextBeThatOnlyLooksLikeACall) {
   struct Case {
     std::string_view dialect, text;
@@ -244,6 +259,7 @@ TEST(CallGrammar, LetsTextBeThatOnlyLooksLikeACall) {
   for (const Case& one :
        {Case{"json", R"({"name": "Bob", "arguments": 5})"}, Case{"json", R"({"name": "get_weather", "description)"},
         Case{"llama3_json", R"(An object has a {"name": ...}.)"}, Case{"pythonic", "[1, 2, f(x)] get_weather(city)"},
+        Case{"pythonic", "Call foo(a, get_weather(city)) or get_time, get_weather(city)."},
         Case{"granite", "functools.partial(print)"}, Case{"granite", R"({"name": "get_weather", "arguments": 5})"}}) {
     Spoken spoken(one.dialect, "none", false);
     spoken.options.tools = case_tools(QUERN_SOURCE_DIR);

@@ -128,11 +128,13 @@ Reading<bool> read_arguments(ReplyReader& in) {
   co_return marker;
 }
 
+bool in_name(int c) {
+  return c >= 0 && c != 0xFF && (std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == ':' || c >= 0x80);
+}
+
 Reading<std::string> read_name(ReplyReader& in) {
   std::string name;
-  for (int c = co_await in.peek();
-       c >= 0 && (std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == ':' || c >= 0x80) && c != 0xFF;
-       c = co_await in.peek()) {
+  for (int c = co_await in.peek(); in_name(c); c = co_await in.peek()) {
     name += static_cast<char>(c);
     co_await in.next();
   }

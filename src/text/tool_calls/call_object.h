@@ -20,7 +20,9 @@ Reading<bool> read_call_object(ReplyReader& in, CallNames names, bool opened = f
 Reading<bool> read_call_array(ReplyReader& in, CallNames names, bool opened = false);
 /// Reads the arguments of the call that has begun: an object, or nothing before the marker that ends the call.
 Reading<bool> read_arguments(ReplyReader& in);
-/// Letters, digits and `_-.:`, as far as they go.
+/// Whether a name can have this byte: letters, digits and `_-.:`.
+bool in_name(int c);
+/// Those, as far as they go.
 Reading<std::string> read_name(ReplyReader& in);
 
 }  // namespace quern

@@ -68,7 +68,8 @@ class PythonRules {
   std::string text() {
     const Json* properties = schema_.find("properties");
     const bool named = properties != nullptr && properties->is_object() && !properties->members().empty();
-    const bool open = !named && schema_.find("additionalProperties") == nullptr;
+    const Json* others = schema_.find("additionalProperties");
+    const bool open = !named && (others == nullptr || !others->is_bool() || others->as_bool());
     std::string root = open ? "(keyword (comma keyword)*)?" : "\"\"";
     if (named) root = members(schema_, *properties, [](const std::string& key) { return quoted(key + "="); });
     return fmt::format("root ::= {}\n{}{}", root, rules_, kLiterals);

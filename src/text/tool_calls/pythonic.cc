@@ -1,4 +1,5 @@
 // Calls as Python writes them: [f(a=1, b="x"), g()], bare (Llama 3.2) or between markers (Llama 4, LFM2).
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "text/tool_calls/call_object.h"
@@ -188,19 +189,31 @@ struct Frame {
 };
 constexpr Frame kFrames[] = {{"<|python_start|>", "<|python_end|>"}, {"<|tool_call_start|>", "<|tool_call_end|>"}};
 
+/// Whether the arguments of all tools have names that read_call() takes.
+bool has_python_names(const CallGrammar& of) {
+  return std::ranges::all_of(of.tools(), [](const Tool& tool) {
+    const Json schema = CallGrammar::schema(tool);
+    const Json* properties = schema.find("properties");
+    if (properties == nullptr || !properties->is_object()) return true;
+    return std::ranges::all_of(properties->members(), [](const auto& member) {
+      return std::ranges::all_of(member.first, [](unsigned char c) { return in_name(c); });
+    });
+  });
+}
+
 /// Between the markers that are tokens of the vocabulary, if there are any. Else a bracket before the name of a tool
-/// begins a list, and such a name after a comma goes on with it.
+/// begins a list, of which the first call is watched: a name after a comma may be any text. Objects can have arguments
+/// of any name; they are forced, but not watched.
 CallTags grammar(const CallGrammar& of) {
+  if (!has_python_names(of)) return {.forced = plain_objects(of, "arguments").forced, .complete = false};
   CallTags calls;
   calls.complete = false;
   Json::Array each;
   for (const Tool& tool : of.tools()) {
     const Json arguments = tags::grammar(python_arguments(CallGrammar::schema(tool)));
     each.push_back(of.tag("", tool.name + "(", arguments, ")", ""));
-    for (const char* before : {"[", ", "}) {
-      calls.triggers.emplace_back(fmt::format("{}{}(", before, tool.name));
-      calls.tags.push_back(of.tag("", fmt::format("{}{}(", before, tool.name), arguments, ")", ""));
-    }
+    calls.triggers.emplace_back(fmt::format("[{}(", tool.name));
+    calls.tags.push_back(of.tag("", fmt::format("[{}(", tool.name), arguments, ")", ""));
   }
   const Json list = tags::separated(std::move(each), ", ", true, false);
   calls.forced.push_back(of.tag("", "[", list, "]", ""));
