@@ -143,9 +143,8 @@ int serve(ServeOptions& options) {
   if (!listening.ok()) return fail(listening.error().message);
   if (std::ranges::any_of((*models)->cards(), &ModelCard::preload))
     log_info("{} is open; /health answers 503 until the model is loaded", place_of(options, server.port()));
-  const Status started = server.start();
+  const Status started = server.start([&signs] { signs.begin_serving(); });
   if (!started.ok()) return fail(started.error().message);
-  signs.begin_serving();
   print_ready(**models, options, server.port());
   Sign sign = signs.wait();
   for (; sign == Sign::hangup; sign = signs.wait()) read_keys_again(options, server);

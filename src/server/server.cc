@@ -94,9 +94,10 @@ class Server::Core final : public std::enable_shared_from_this<Server::Core> {
     return {};
   }
 
-  Status start() {
+  Status start(const std::function<void()>& before) {
     if (!http_) TRY(listen());
     TRY(keeper_.start());
+    if (before) before();
     ready_ = true;
     return {};
   }
@@ -560,7 +561,7 @@ void Server::set_keys(std::vector<ApiKey> keys) { core_->set_keys(std::move(keys
 
 Status Server::listen() { return core_->listen(); }
 
-Status Server::start() { return core_->start(); }
+Status Server::start(const std::function<void()>& before) { return core_->start(before); }
 
 int Server::port() const { return core_->port(); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "base/result.h"
@@ -28,8 +29,9 @@ class Server {
 
   /// Opens the port. Until start() is done, /health and everything that needs a key get 503.
   Status listen();
-  /// Opens the port, unless that was done, and loads what is to be there at start; then requests are answered.
-  Status start();
+  /// Opens the port, unless that was done, and loads what is to be there at start; then calls `before`, if there
+  /// is one, and requests are answered.
+  Status start(const std::function<void()>& before = {});
   /// After listen().
   int port() const;
   /// Other keys, from now on; who keeps theirs keeps what is used of their limits.

@@ -158,6 +158,11 @@ def test_flags_of_vllm_that_are_not_in_the_help(serve):
         assert events[-1]["usage"]["completion_tokens"] == 2 and events[-1]["choices"] == []
 
 
+def test_a_greedy_default(serve):
+    with serve("--override-generation-config", '{"do_sample": false}') as running:
+        assert json.loads(running.get("/props")[2])["default_generation_settings"]["params"]["temperature"] == 0
+
+
 def test_the_version_names_the_commit_that_was_built(server):
     told = json.loads(server.get("/version")[2])
     if (pathlib.Path(__file__).parents[2] / ".git").exists():
@@ -165,7 +170,10 @@ def test_the_version_names_the_commit_that_was_built(server):
 
 
 @pytest.mark.parametrize("flag, value, reason", [
-    ("--override-generation-config", '{"temprature": 1}', "temprature is not one of temperature"),
+    ("--override-generation-config", '{"temprature": 1}', "temprature is not one of do_sample, temperature"),
+    ("--override-generation-config", '{"temperature": -1}', "temperature cannot be -1; it is a number from 0 to 2"),
+    ("--override-generation-config", '{"top_k": 2.5}', "top_k cannot be 2.5; it is a whole number from -1 to"),
+    ("--override-generation-config", '{"max_new_tokens": 4294967296}', "max_new_tokens cannot be 4294967296"),
     ("--override-generation-config", '{"top_k": "all"}', "top_k cannot be"),
     ("--structured-outputs-config", '{"backend": "outlines"}', "backend \"outlines\" is not supported"),
     ("--structured-outputs-config", '{"disable_any_whitespace": true}', "is not supported"),

@@ -87,6 +87,7 @@ void complete(ServerOptions& options, const ModelCard& card, const Json& generat
   Json values = instance.generation.values;
   if (generation.is_object()) {
     for (const auto& [name, value] : generation.members()) values.set(name, value);
+    if (generation.boolean("do_sample") == false && !generation.has("temperature")) values.set("temperature", 0.0);
   }
   options.defaults.sampling = sampling_defaults(values);
   instance.generation.suppress(options.defaults.sampling);

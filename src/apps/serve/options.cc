@@ -1,9 +1,12 @@
 #include "apps/serve/options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <memory>
+#include <ranges>
 #include <utility>
 
 #include "apps/commands.h"
@@ -244,15 +247,36 @@ Status apply_server(ServeOptions& options, const RawFlags& raw) {
 }
 
 Status apply_generation(ServeOptions& options, const RawFlags& raw) {
-  static constexpr std::string_view known[] = {"temperature",        "top_p",          "top_k",    "min_p",
-                                               "repetition_penalty", "max_new_tokens", "do_sample"};
+  struct Known {
+    std::string_view name;
+    double least, most;
+    bool whole = false;
+  };
+  static constexpr Known known[] = {{"temperature", 0, 2},
+                                    {"top_p", 1e-6, 1},
+                                    {"top_k", -1, INT32_MAX, true},
+                                    {"min_p", 0, 1},
+                                    {"repetition_penalty", 1e-3, 1e3},
+                                    {"max_new_tokens", 1, INT32_MAX, true}};
+  constexpr std::string_view flag = "--override-generation-config";
   ASSIGN_OR_RETURN(options.models.generation, json_object("--override-generation-config", raw.generation));
   if (options.models.generation.is_null()) return {};
   for (const auto& [name, value] : options.models.generation.members()) {
-    if (std::ranges::find(known, name) == std::end(known))
-      return Error{fmt::format("--override-generation-config: {} is not one of {}", name, fmt::join(known, ", "))};
-    if (name == "do_sample" ? !value.is_bool() : !value.is_number())
-      return Error{fmt::format("--override-generation-config: {} cannot be {}", name, value.dump())};
+    if (name == "do_sample") {
+      if (!value.is_bool()) return Error{fmt::format("{}: do_sample cannot be {}", flag, value.dump())};
+      continue;
+    }
+    const auto* const found = std::ranges::find(known, name, &Known::name);
+    if (found == std::end(known)) {
+      return Error{fmt::format("{}: {} is not one of do_sample, {}", flag, name,
+                               fmt::join(known | std::views::transform(&Known::name), ", "))};
+    }
+    const auto number = options.models.generation.number(name);
+    if (!number || !(*number >= found->least && *number <= found->most) ||
+        (found->whole && *number != std::floor(*number))) {
+      return Error{fmt::format("{}: {} cannot be {}; it is a {} from {} to {}", flag, name, value.dump(),
+                               found->whole ? "whole number" : "number", found->least, found->most)};
+    }
   }
   return {};
 }
