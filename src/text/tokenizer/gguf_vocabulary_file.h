@@ -88,7 +88,7 @@ class GgufVocabularyFile {
     at_ += bytes.size();
     const auto copy = [bytes](auto& list) {
       list.resize(bytes.size() / 4);
-      std::memcpy(list.data(), bytes.data(), list.size() * 4);
+      if (!list.empty()) std::memcpy(list.data(), bytes.data(), list.size() * 4);
     };
     if (key == "tokenizer.ggml.precompiled_charsmap") vocabulary_.charsmap = bytes;
     if (key == "tokenizer.ggml.scores") copy(vocabulary_.scores);
