@@ -26,6 +26,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::Le;
 using ::testing::Not;
 using ::testing::SizeIs;
 using State = LoadOutcome::State;
@@ -177,7 +178,7 @@ TEST(LoadRun, MeasuresStreamedAnswers) {
     EXPECT_EQ(outcome.input_tokens, 9);
     EXPECT_EQ(outcome.text, "ab ab ab ");
   }
-  EXPECT_EQ(server->connections(), 4);
+  EXPECT_THAT(server->connections(), AllOf(Ge(1), Le(4)));  // who comes late may find nothing left to ask
   EXPECT_LE(make_report(facts_of(run.seconds()), run.outcomes()).peak_concurrency, 4);
 }
 
