@@ -248,7 +248,17 @@ void add_ids(const Json* ids, std::set<int32_t>* into) {
   }
 }
 
-constexpr size_t most_suppressed = 1024;
+/// The tokens of "suppress_tokens" and the like, sorted.
+Result<std::vector<int32_t>> suppressed_tokens(const Checkpoint& checkpoint, const Json* ids) {
+  constexpr size_t most = 1024;
+  std::set<int32_t> tokens;
+  add_ids(ids, &tokens);
+  if (tokens.size() > most) {
+    return Error{fmt::format("the generation config of {} suppresses {} tokens, more than the {} allowed",
+                             checkpoint.path(), tokens.size(), most)};
+  }
+  return std::vector<int32_t>(tokens.begin(), tokens.end());
+}
 
 Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
                                              const std::string& choice) {
@@ -260,13 +270,9 @@ Result<GenerationConfig> generation_defaults(const Checkpoint& checkpoint, const
   add_ids(defaults.values.find("eos_token_id"), &ends);
   ends.insert(tokenizer.end_of_generation().begin(), tokenizer.end_of_generation().end());
   defaults.end_tokens.assign(ends.begin(), ends.end());
-  std::set<int32_t> suppressed;
-  add_ids(defaults.values.find("suppress_tokens"), &suppressed);
-  if (suppressed.size() > most_suppressed) {
-    return Error{fmt::format("the generation config of {} suppresses {} tokens, more than the {} allowed",
-                             checkpoint.path(), suppressed.size(), most_suppressed)};
-  }
-  defaults.suppressed.assign(suppressed.begin(), suppressed.end());
+  ASSIGN_OR_RETURN(defaults.suppressed, suppressed_tokens(checkpoint, defaults.values.find("suppress_tokens")));
+  ASSIGN_OR_RETURN(defaults.suppressed_first,
+                   suppressed_tokens(checkpoint, defaults.values.find("begin_suppress_tokens")));
   return defaults;
 }
 

@@ -82,11 +82,14 @@ std::string describe(const MemoryPlan& plan);
 struct GenerationConfig {
   Json values;                      // temperature, top_p, top_k, min_p, repetition_penalty, as far as given
   std::vector<int32_t> end_tokens;  // sorted
-  std::vector<int32_t> suppressed;  // "suppress_tokens", which are never chosen: sorted
+  // Sorted.
+  std::vector<int32_t> suppressed;        // "suppress_tokens", which are never chosen
+  std::vector<int32_t> suppressed_first;  // "begin_suppress_tokens", which are not chosen as the first token
 
   /// Lets an answer have none of the suppressed tokens.
   void suppress(SamplingParams& sampling) const {
     for (const int32_t token : suppressed) sampling.bad_words.push_back({token});
+    sampling.not_first = suppressed_first;
   }
 };
 

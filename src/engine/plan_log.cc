@@ -58,6 +58,7 @@ Json::Object request_object(const Request& request) {
           {"repeat_last_n", sampling.repeat_last_n},
           {"logit_bias", std::move(bias)},
           {"bad_words", std::move(bad_words)},
+          {"not_first", numbers(sampling.not_first)},
           {"allowed", sampling.allowed ? words(*sampling.allowed) : Json()},
           {"seed", bits(sampling.seed)},
           {"logprobs", sampling.logprobs},
@@ -180,6 +181,7 @@ std::shared_ptr<const Request> read_request(Reader& reader) {
   sampling.repetition_penalty = reader.real("repetition_penalty");
   sampling.repeat_last_n = reader.number("repeat_last_n", -1);
   sampling.bad_words = reader.lists("bad_words");
+  sampling.not_first = reader.numbers("not_first");
   if (reader.present("allowed")) {
     sampling.allowed = std::make_shared<const std::vector<uint32_t>>(reader.words("allowed"));
   }

@@ -28,6 +28,7 @@ std::vector<std::string> logged_run(const EngineOptions& options, const OracleMo
     request.max_tokens = 9;
     request.sampling = {.temperature = 0.7F, .top_p = 0.9F, .top_k = 5, .logit_bias = {{3, -1.5F}}, .seed = ~i};
     request.sampling.bad_words = {{1, 2}, {3}};
+    request.sampling.not_first = {static_cast<int32_t>(i)};
     if (i % 3 == 0) request.sampling.allowed = std::make_shared<const std::vector<uint32_t>>(1, ~0U);
     if (i % 3 == 1) request.sampling.prompt_logprobs = 2;
     if (i % 3 == 2) request.sampling.logprob_ids = {2, 4};

@@ -28,6 +28,7 @@ struct SamplingParams {
   int32_t repeat_last_n = -1;  // penalties look at so many tokens of prompt and output; -1: at all
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<std::vector<int32_t>> bad_words = {};           // their last token is banned where it would complete them
+  std::vector<int32_t> not_first = {};                        // may not be the first token that is generated
   std::shared_ptr<const std::vector<uint32_t>> allowed = {};  // bit i of word i / 32: token i may be chosen; none: all
   uint64_t seed = 0;                                          // the server draws one when the client gave none
   int32_t logprobs = -1;                                      // -1: none; n: of the chosen token and the n best

@@ -204,7 +204,8 @@ std::vector<int32_t> Sampler::last_output(const Row& row, std::span<const int32_
   return tokens;
 }
 
-/// What ends the answer before min_tokens, and the last tokens of bad words whose others have just been generated.
+/// What ends the answer before min_tokens, what may not be its first token, and the last tokens of bad words whose
+/// others have just been generated.
 std::span<const int32_t> Sampler::banned_tokens(const Slice& slice, const Row& row,
                                                 std::span<const int32_t> just_made) {
   const Request& request = *row.request;
@@ -215,6 +216,7 @@ std::span<const int32_t> Sampler::banned_tokens(const Slice& slice, const Row& r
     banned = request.end_tokens;
     banned.insert(banned.end(), request.stop_tokens.begin(), request.stop_tokens.end());
   }
+  if (generated == 0) banned.insert(banned.end(), request.sampling.not_first.begin(), request.sampling.not_first.end());
   if (!request.sampling.bad_words.empty()) {
     const std::vector<int32_t> output = last_output(row, just_made);
     for (const std::vector<int32_t>& word : request.sampling.bad_words) {

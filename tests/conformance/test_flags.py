@@ -45,10 +45,26 @@ def test_suppressed_tokens_are_never_chosen(serve, tmp_path):
             ids = running.complete(**body, **more, return_token_ids=True)["choices"][0]["token_ids"]
             assert second not in ids
         assert running.complete(**body, return_token_ids=True)["choices"][0]["token_ids"][0] == first
-    (tmp_path / "generation_config.json").write_text(json.dumps({"suppress_tokens": list(range(1025))}))
-    with pytest.raises(RuntimeError, match="suppresses 1025 tokens, more than the 1024 allowed"):
-        with serve("--generation-config", str(tmp_path)):
-            pass
+    for key in ("suppress_tokens", "begin_suppress_tokens"):
+        (tmp_path / "generation_config.json").write_text(json.dumps({key: list(range(1025))}))
+        with pytest.raises(RuntimeError, match="suppresses 1025 tokens, more than the 1024 allowed"):
+            with serve("--generation-config", str(tmp_path)):
+                pass
+
+
+def test_tokens_suppressed_at_the_beginning_are_chosen_after_it(serve, tmp_path):
+    body = {"prompt": "T", "max_tokens": 9, "return_token_ids": True}
+    with serve() as running:
+        free = running.complete(**body)["choices"][0]["token_ids"]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"begin_suppress_tokens": free[:1] + [1 << 30]}))
+    with serve("--generation-config", str(tmp_path)) as running:
+        for more in ({}, {"temperature": 1, "seed": 3}):
+            wanted = {**body, **more, "max_tokens": 4, "ignore_eos": True, "logit_bias": {str(free[0]): 100}}
+            ids = running.complete(**wanted)["choices"][0]["token_ids"]
+            assert ids[0] != free[0] and ids[1:] == free[:1] * 3
+    (tmp_path / "generation_config.json").write_text(json.dumps({"begin_suppress_tokens": [free[1]]}))
+    with serve("--generation-config", str(tmp_path)) as running:
+        assert running.complete(**body)["choices"][0]["token_ids"] == free
 
 
 def test_a_line_of_vllm_starts_the_server(serve):
