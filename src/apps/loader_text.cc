@@ -98,6 +98,9 @@ Result<std::shared_ptr<const Tokenizer>> from_vocabulary(const Checkpoint& check
   vocabulary.separator = stored->separator;
   vocabulary.cls = stored->cls;
   vocabulary.mask = stored->mask;
+  vocabulary.fim_prefix = stored->fim_prefix;
+  vocabulary.fim_suffix = stored->fim_suffix;
+  vocabulary.fim_middle = stored->fim_middle;
   vocabulary.add_bos = stored->add_bos;
   vocabulary.add_eos = stored->add_eos;
   vocabulary.add_separator = stored->add_separator;

@@ -433,6 +433,24 @@ TEST(GgufVocabulary, IsReadWhole) {
   EXPECT_EQ(vocabulary.add_bos, std::nullopt);
 }
 
+TEST(GgufVocabulary, TokensForFillingInHaveOlderNamesToo) {
+  const auto ids_of = [](const std::vector<Change>& changes) {
+    const StoredVocabulary vocabulary = *vocabulary_of(changes).value();
+    return std::vector{vocabulary.fim_prefix.value_or(-1), vocabulary.fim_suffix.value_or(-1),
+                       vocabulary.fim_middle.value_or(-1)};
+  };
+  const std::vector<Change> older = {with("tokenizer.ggml.prefix_token_id", 1),
+                                     with("tokenizer.ggml.suffix_token_id", 2),
+                                     with("tokenizer.ggml.middle_token_id", 3)};
+  std::vector<Change> both = {with("tokenizer.ggml.fim_pre_token_id", 3), with("tokenizer.ggml.fim_suf_token_id", 1),
+                              with("tokenizer.ggml.fim_mid_token_id", 2)};
+  EXPECT_THAT(ids_of({}), ElementsAre(-1, -1, -1));
+  EXPECT_THAT(ids_of(older), ElementsAre(1, 2, 3));
+  both.insert(both.end(), older.begin(), older.end());
+  EXPECT_THAT(ids_of(both), ElementsAre(3, 1, 2));
+  EXPECT_FALSE(vocabulary_of({with("tokenizer.ggml.fim_mid_token_id", 4)}).ok());
+}
+
 TEST(GgufVocabulary, MayBeAbsent) {
   EXPECT_EQ(vocabulary_of({without("tokenizer.ggml.model")}).value().has_value(), false);
   EXPECT_EQ(vocabulary_of({with_text("tokenizer.ggml.model", "none")}).value().has_value(), false);

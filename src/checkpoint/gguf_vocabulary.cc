@@ -69,7 +69,13 @@ Status read_ids(const Gguf& gguf, StoredVocabulary& vocabulary) {
                     {"padding", &vocabulary.padding},
                     {"cls", &vocabulary.cls},
                     {"mask", &vocabulary.mask},
-                    {"seperator", &vocabulary.separator}};  // the format's own spelling
+                    {"seperator", &vocabulary.separator},  // the format's own spelling
+                    {"prefix", &vocabulary.fim_prefix},    // older names of the three after them
+                    {"suffix", &vocabulary.fim_suffix},
+                    {"middle", &vocabulary.fim_middle},
+                    {"fim_pre", &vocabulary.fim_prefix},
+                    {"fim_suf", &vocabulary.fim_suffix},
+                    {"fim_mid", &vocabulary.fim_middle}};
   for (const Id& id : ids) {
     const std::string name = key(fmt::format("{}_token_id", id.name));
     ASSIGN_OR_RETURN(const auto value, gguf.integer(name));

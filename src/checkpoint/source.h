@@ -36,6 +36,7 @@ struct StoredVocabulary {
   std::string charsmap;  // precompiled_charsmap
   std::string name;      // general.name
   std::optional<int32_t> bos, eos, eot, eom, unknown, padding, separator, cls, mask;
+  std::optional<int32_t> fim_prefix, fim_suffix, fim_middle;  // of texts into which something is filled in
   std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_spaces;
   std::optional<bool> lowercase, strip_accents;  // of tokenizer.ggml.normalizer
 };

@@ -14,6 +14,12 @@
 
 namespace quern {
 
+/// What marks the parts of a text into which the model fills something in: what is before that, what is after it, and
+/// where it begins.
+struct FillInTokens {
+  int32_t prefix = 0, suffix = 0, middle = 0;
+};
+
 /// A vocabulary as GGUF metadata spells it (`tokenizer.ggml.*`).
 struct GgufVocabulary {
   std::string model;  // "gpt2" (byte-level BPE), "gemma4" (BPE), "llama" (SentencePiece-style BPE), "t5" (Unigram),
@@ -25,6 +31,7 @@ struct GgufVocabulary {
   std::vector<std::string> merges;  // gpt2 and gemma4
   std::string charsmap;             // t5: how SentencePiece normalizes; may be empty
   std::optional<int32_t> bos, eos, eot, eom, unknown, padding, separator, cls, mask;
+  std::optional<int32_t> fim_prefix, fim_suffix, fim_middle;  // of texts into which something is filled in
   std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_spaces;
   std::optional<bool> lowercase, strip_accents;  // bert
   bool is_phi_3 = false;                         // its control tokens take the whitespace after them along
@@ -103,6 +110,8 @@ class Tokenizer {
   virtual bool strips_leading_space() const = 0;
   /// Tokens that end a generation according to the vocabulary (EOS, EOT and known spellings of them), sorted.
   virtual std::span<const int32_t> end_of_generation() const = 0;
+  /// Where the file names them; else their spelling tells.
+  virtual std::optional<FillInTokens> fill_in_tokens() const { return std::nullopt; }
   /// One line for people: kind, pre-tokenizer, size.
   virtual std::string description() const = 0;
 };

@@ -1,10 +1,12 @@
 """Sections E, F and H of the checklist: completions, chat, stops and lengths, whole and streamed."""
 import json
+import pathlib
+import struct
 
 import pytest
 
 import make_scripted_model as script
-from conftest import CONTEXT, chat_body, error_of
+from conftest import CONTEXT, chat_body, error_of, servers
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 IDS = script.vocabulary()
@@ -95,6 +97,39 @@ def test_e48_suffix(server):
     assert [IDS["<s>"], IDS["<|fim_prefix|>"], IDS["A"], IDS["<|fim_suffix|>"], IDS["hello"]] == tokens[:5]
     error_of(server.post(COMPLETIONS, {"prompt": [5], "suffix": "x"}), 400)
     error_of(server.post(COMPLETIONS, {"prompt": "A", "suffix": 5}), 400, "invalid_type")
+
+
+def vocabulary_pairs(**ids):
+    """Metadata of a GGUF file of 288 tokens: bytes, "he", and "<0>", "<1>" and so on."""
+    text = lambda value: struct.pack("<Q", len(value.encode())) + value.encode()
+    pair = lambda name, kind, value: text(f"tokenizer.ggml.{name}") + struct.pack("<I", kind) + value
+    many = lambda kind, values: struct.pack("<IQ", kind, len(values)) + b"".join(values)
+    tokens = [*map(script.ALPHABET.get, range(256)), "he", *(f"<{i}>" for i in range(31))]
+    return [pair("model", 8, text("gpt2")), pair("pre", 8, text("gpt-2")), pair("tokens", 9, many(8, [*map(text, tokens)])),
+            pair("merges", 9, many(8, [text("h e")])), *(pair(f"{name}_token_id", 4, struct.pack("<I", i)) for name, i in ids.items())]
+
+
+def with_pairs(path, pairs):
+    """A GGUF file with more metadata, as long as a whole number of its alignment."""
+    whole, head = path.read_bytes(), b"".join(pairs)
+    filler = struct.pack("<Q", 6) + b"filler" + struct.pack("<IQ", 8, -(len(head) + 26) % 32)
+    head += filler + bytes(-(len(head) + 26) % 32)
+    return whole[:16] + struct.pack("<Q", struct.unpack_from("<Q", whole, 16)[0] + len(pairs) + 1) + head + whole[24:]
+
+
+@pytest.mark.parametrize("names", [("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"), ()])
+def test_e48_marks_of_a_gguf_file(tmp_path, names):
+    """Where the file names the tokens, their spelling does not matter; nor may a client write them."""
+    small = pathlib.Path(__file__).parents[1] / "golden" / "llama3_rope_gguf" / "model.gguf"
+    (tmp_path / "m.gguf").write_bytes(with_pairs(small, vocabulary_pairs(**dict(zip(names, (270, 280, 260))))))
+    with servers() as start:
+        running = start(tmp_path / "m.gguf", "--max-num-seqs", 1)
+        body = {"prompt": "the", "suffix": "he<3>", "max_tokens": 1, "return_token_ids": True}
+        if not names:
+            error_of(running.post(COMPLETIONS, body), 400, "unsupported_parameter")
+            return
+        prompt = running.complete(**body)["choices"][0]["prompt_token_ids"]
+        assert prompt == [270, ord("t"), 256, 280, 256, *b"<3>", 260]
 
 
 # F. Chat

@@ -147,7 +147,7 @@ TEST_F(CompletionTest, GivesTheMostProbableOfSeveral) {
 }
 
 /// The tokens for filling in are the last ones.
-class FillingTokenizer final : public ByteTokenizer {
+class FillingTokenizer : public ByteTokenizer {
  public:
   using ByteTokenizer::ByteTokenizer;
   Result<std::vector<int32_t>> encode_pieces(std::span<const TextPiece> pieces, bool add_special) const override {
@@ -169,6 +169,24 @@ class FillingTokenizer final : public ByteTokenizer {
   }
   int size() const override { return kSpecial + 4; }
 };
+
+/// Its file says that other tokens are the marks than their spelling does.
+class NamingTokenizer final : public FillingTokenizer {
+ public:
+  std::optional<FillInTokens> fill_in_tokens() const override { return FillInTokens{260, 261, 259}; }
+};
+
+TEST_F(CompletionTest, FillsInBetweenTheMarksThatTheFileNames) {
+  tokenizer_ = std::make_shared<NamingTokenizer>();
+  start();
+
+  complete(R"("suffix":"x")");
+
+  const std::vector<int32_t> prompt = service_->seen()[0].prompt;
+  EXPECT_EQ(prompt[1], 260);
+  EXPECT_EQ(prompt[prompt.size() - 3], 261);
+  EXPECT_EQ(prompt.back(), 259);
+}
 
 TEST_F(CompletionTest, FillsInBetweenPromptAndSuffix) {
   tokenizer_ = std::make_shared<FillingTokenizer>();

@@ -12,6 +12,10 @@ std::optional<MiddleMarks> middle_marks(const Tokenizer& tokenizer) {
       {"\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"},
       {"<PRE>", "<SUF>", "<MID>"},
       {"[PREFIX]", "[SUFFIX]", ""}};
+  if (const auto named = tokenizer.fill_in_tokens()) {
+    return MiddleMarks{tokenizer.token_text(named->prefix), tokenizer.token_text(named->suffix),
+                       tokenizer.token_text(named->middle)};
+  }
   for (const MiddleMarks& marks : known) {
     const bool complete = tokenizer.id_of(marks.prefix) && tokenizer.id_of(marks.suffix) &&
                           (marks.middle.empty() || tokenizer.id_of(marks.middle));

@@ -11,8 +11,8 @@
 
 namespace quern {
 
-/// How a model's vocabulary marks the parts: the first spelling of which it has
-/// every token.
+/// How a model's vocabulary marks the parts: as its file says, else the first
+/// spelling of which it has every token. Lives as long as the tokenizer.
 struct MiddleMarks {
   std::string_view prefix;
   std::string_view suffix;

@@ -65,6 +65,7 @@ class Pipeline final : public Tokenizer {
   bool stays_at_start() const override { return parts_.stays_at_start; }
   bool decodes_by_token() const override { return parts_.decoder.by_token(); }
   std::span<const int32_t> end_of_generation() const override { return end_of_generation_; }
+  std::optional<FillInTokens> fill_in_tokens() const override { return parts_.fill_in; }
   std::string description() const override { return parts_.description; }
 
  private:

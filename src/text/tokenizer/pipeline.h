@@ -29,6 +29,7 @@ struct PipelineParts {
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;
   std::vector<int32_t> end_of_generation;  // besides those that the spelling tells
+  std::optional<FillInTokens> fill_in;
   std::string description;
 };
 

@@ -50,6 +50,7 @@ struct Tokens {
     const auto is = [id](std::optional<int32_t> special) { return special && static_cast<size_t>(*special) == id; };
     if (is(source.bos) || is(source.eos) || is(source.eot) || is(source.eom)) return control;
     if (is(source.separator) || is(source.cls) || is(source.mask)) return control;
+    if (is(source.fim_prefix) || is(source.fim_suffix) || is(source.fim_middle)) return control;
     if (!source.types.empty()) return source.types[id];
     return is(source.unknown) ? unknown : byte_of_token(source.tokens[id]) >= 0 ? byte : normal;
   }
@@ -123,10 +124,18 @@ Status check(const GgufVocabulary& vocabulary) {
   const bool merged = vocabulary.model == "gpt2" || vocabulary.model == "gemma4";
   if (merged && vocabulary.merges.empty() && vocabulary.pre != "kimi-k2")
     return Error{"tokenizer.ggml.merges is empty or missing"};
-  const std::pair<std::string_view, std::optional<int32_t>> ids[] = {
-      {"bos", vocabulary.bos}, {"eos", vocabulary.eos},         {"eot", vocabulary.eot},
-      {"eom", vocabulary.eom}, {"unknown", vocabulary.unknown}, {"padding", vocabulary.padding},
-      {"cls", vocabulary.cls}, {"mask", vocabulary.mask},       {"seperator", vocabulary.separator}};
+  const std::pair<std::string_view, std::optional<int32_t>> ids[] = {{"bos", vocabulary.bos},
+                                                                     {"eos", vocabulary.eos},
+                                                                     {"eot", vocabulary.eot},
+                                                                     {"eom", vocabulary.eom},
+                                                                     {"unknown", vocabulary.unknown},
+                                                                     {"padding", vocabulary.padding},
+                                                                     {"cls", vocabulary.cls},
+                                                                     {"mask", vocabulary.mask},
+                                                                     {"seperator", vocabulary.separator},
+                                                                     {"fim_pre", vocabulary.fim_prefix},
+                                                                     {"fim_suf", vocabulary.fim_suffix},
+                                                                     {"fim_mid", vocabulary.fim_middle}};
   for (const auto& [name, id] : ids) {
     if (id && (*id < 0 || static_cast<size_t>(*id) >= count)) {
       return Error{fmt::format("tokenizer.ggml.{}_token_id is {}, but there are {} tokens", name, *id, count)};
@@ -333,6 +342,9 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(GgufVocabulary sou
   const bool has_end = !parts.frame.after.empty();
   if (source.add_eos.value_or(false) && parts.eos && !has_end) parts.frame.after = {*parts.eos};
   set_pair(parts.frame, source);
+  if (source.fim_prefix && source.fim_suffix && source.fim_middle) {
+    parts.fill_in = FillInTokens{*source.fim_prefix, *source.fim_suffix, *source.fim_middle};
+  }
   for (const std::optional<int32_t> id : {source.eot, source.eom}) {
     if (id) parts.end_of_generation.push_back(*id);
   }

@@ -256,6 +256,31 @@ TEST(GgufTokenizer, LivesWithOddTokens) {
   EXPECT_EQ((*with_nan)->decode(*(*with_nan)->encode("ab ab", {}), true), "ab ab");
 }
 
+TEST(GgufTokenizer, TokensForFillingInAreFoundInTrustedTextOnly) {
+  GgufVocabulary vocabulary = small_gpt2();
+  vocabulary.tokens.insert(vocabulary.tokens.end(), {"<before>", "<after>", "<here>"});
+  vocabulary.types.insert(vocabulary.types.end(), {1, 1, 1});
+  const auto without = Tokenizer::from_gguf(vocabulary);
+  vocabulary.fim_prefix = 8;
+  vocabulary.fim_suffix = 9;
+  vocabulary.fim_middle = 10;
+  const auto tokenizer = Tokenizer::from_gguf(vocabulary);
+  ASSERT_TRUE(without.ok() && tokenizer.ok());
+
+  EXPECT_FALSE((*without)->fill_in_tokens());
+  EXPECT_EQ((*tokenizer)->fill_in_tokens()->middle, 10);
+  const std::vector<TextPiece> pieces = {{"<before>", true}, {"ab<here>"}, {"<after>", true}, {"<here>", true}};
+  const auto ids = (*tokenizer)->encode_pieces(pieces, false);
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ(ids->front(), 8);
+  EXPECT_EQ(ids->back(), 10);
+  EXPECT_EQ(std::ranges::count(*ids, 10), 1);
+  vocabulary.fim_suffix = 11;
+  EXPECT_NE(refusal(vocabulary).find("fim_suf"), std::string::npos);
+  vocabulary.fim_suffix.reset();
+  EXPECT_FALSE((*Tokenizer::from_gguf(vocabulary))->fill_in_tokens());
+}
+
 TEST(GgufTokenizer, EndsAnswersAtKnownSpellings) {
   GgufVocabulary vocabulary = small_gpt2();
   vocabulary.tokens.insert(vocabulary.tokens.end(), {"<|im_end|>", "<|end|>", "</s>"});
