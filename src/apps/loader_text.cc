@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <fmt/format.h>
 #include <utility>
+#include <vector>
 
 #include "base/file.h"
 
@@ -118,13 +120,15 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-/// Templates by what they are for.
+using NamedTemplates = std::vector<std::pair<std::string, std::string>>;  // names and texts
+
 struct TemplateSources {
-  std::optional<std::string> chat, tools;
+  std::optional<std::string> chat;
+  NamedTemplates named;  // others
 };
 
-/// Those in tokenizer_config.json or chat_template.json: a string, or a list of named ones, "default" and "tool_use"
-/// among them.
+/// Those in tokenizer_config.json or chat_template.json: a string, or a list of named ones, of which "default" is the
+/// one for all conversations, and the first one where there is no such name.
 TemplateSources templates_of(const Json& file) {
   TemplateSources found;
   const Json* value = file.present("chat_template");
@@ -133,37 +137,49 @@ TemplateSources templates_of(const Json& file) {
   if (!value->is_array()) return found;
   for (const Json& named : value->items()) {
     const std::string name = named.string("name").value_or("");
-    if (name == "tool_use") found.tools = named.string("template");
-    if (!found.chat || name == "default") found.chat = named.string("template");
+    const auto text = named.string("template");
+    if (!text) continue;
+    if (!found.chat || name == "default") found.chat = *text;
+    if (name != "default") found.named.emplace_back(name, *text);
   }
   return found;
 }
 
 Result<std::optional<ChatTemplate>> parse(const std::string& path, const std::string& source,
-                                          const std::optional<std::string>& for_tools = {}) {
+                                          const NamedTemplates& others = {}) {
   ASSIGN_OR_RETURN(ChatTemplate parsed, about(path, ChatTemplate::parse(source)));
-  if (for_tools) {
-    const Status other = parsed.use_for_tools(*for_tools);
-    if (!other.ok()) return Error{fmt::format("{}: the template of tools: {}", path, other.error().message)};
+  for (const auto& [name, text] : others) {
+    const Status added = parsed.add(name, text);
+    if (!added.ok()) return Error{fmt::format("{}: the template \"{}\": {}", path, name, added.error().message)};
   }
   return std::optional<ChatTemplate>(std::move(parsed));
+}
+
+/// The .jinja files of a folder, which may be absent.
+Result<NamedTemplates> additional_templates(const std::string& folder) {
+  NamedTemplates found;
+  std::error_code absent;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
+    if (entry.path().extension() != ".jinja") continue;
+    ASSIGN_OR_RETURN(std::string text, read_file(entry.path().string(), max_text_bytes));
+    found.emplace_back(entry.path().stem().string(), std::move(text));
+  }
+  return found;
 }
 
 Result<std::optional<ChatTemplate>> template_from_files(const std::string& directory) {
   const std::string own = directory + "/chat_template.jinja";
   if (file_exists(own)) {
     ASSIGN_OR_RETURN(const std::string source, read_file(own, max_text_bytes));
-    const std::string of_tools = directory + "/additional_chat_templates/tool_use.jinja";
-    if (!file_exists(of_tools)) return parse(own, source);
-    ASSIGN_OR_RETURN(const std::string for_tools, read_file(of_tools, max_text_bytes));
-    return parse(own, source, for_tools);
+    ASSIGN_OR_RETURN(const NamedTemplates others, additional_templates(directory + "/additional_chat_templates"));
+    return parse(own, source, others);
   }
   // The last is what processors of images wrote before there were .jinja files.
   for (const char* name : {"/tokenizer_config.json", "/chat_template.json"}) {
     const std::string path = directory + name;
     ASSIGN_OR_RETURN(const Json file, read_json_if_there(path));
     const TemplateSources sources = templates_of(file);
-    if (sources.chat) return parse(path, *sources.chat, sources.tools);
+    if (sources.chat) return parse(path, *sources.chat, sources.named);
   }
   return std::optional<ChatTemplate>();
 }
@@ -211,9 +227,7 @@ Result<std::optional<ChatTemplate>> load_chat_template(const Checkpoint& checkpo
   if (checkpoint.kind() == CheckpointKind::safetensors) return template_from_files(checkpoint.path());
   ASSIGN_OR_RETURN(const std::optional<StoredVocabulary> stored, checkpoint.vocabulary());
   if (!stored || stored->chat_template.empty()) return std::optional<ChatTemplate>();
-  std::optional<std::string> for_tools;
-  if (!stored->tool_template.empty()) for_tools = stored->tool_template;
-  return parse(checkpoint.path(), stored->chat_template, for_tools);
+  return parse(checkpoint.path(), stored->chat_template, stored->named_templates);
 }
 
 }  // namespace quern

@@ -121,7 +121,31 @@ TEST(LoaderText, ConversationsWithToolsMayHaveATemplateOfTheirOwn) {
   EXPECT_EQ(rendered(model), "from file|from file|file of tools|");
 
   model.write("additional_chat_templates/tool_use.jinja", "{% if");
-  EXPECT_NE(template_of(model).find("the template of tools: "), std::string::npos) << template_of(model);
+  EXPECT_NE(template_of(model).find("the template \"tool_use\": "), std::string::npos) << template_of(model);
+}
+
+TEST(LoaderText, TemplatesAreFoundByTheirNames) {
+  const auto rendered_by = [](const Directory& model, std::string_view name) {
+    const auto loaded = load_chat_template(model);
+    EXPECT_TRUE(loaded.ok() && *loaded);
+    const ChatTemplate* const named = (*loaded)->named(name);
+    return named == nullptr ? "none" : join(named->render(Json::parse(R"({"tools":[1]})").value()).value());
+  };
+  const Directory model;
+  model.write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "of documents"},
+      {"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}, {"name": "x"}]})");
+  EXPECT_EQ(rendered_by(model, "rag"), "of documents");
+  EXPECT_EQ(rendered_by(model, "default"), "plain");
+  EXPECT_EQ(rendered_by(model, "tool_use"), "tools");
+  EXPECT_EQ(rendered_by(model, "x"), "none");
+
+  model.write("chat_template.jinja", "from file");
+  EXPECT_EQ(rendered_by(model, "default"), "none");
+  model.write("additional_chat_templates/rag.jinja", "from another");
+  model.write("additional_chat_templates/notes.txt", "{% if");
+  EXPECT_EQ(rendered_by(model, "rag"), "from another");
+  EXPECT_EQ(rendered_by(model, "default"), "from file");
+  EXPECT_EQ(rendered_by(model, "notes"), "none");
 }
 
 TEST(LoaderText, OfNamedTemplatesTheDefaultIsTaken) {

@@ -416,14 +416,16 @@ Result<std::optional<StoredVocabulary>> vocabulary_of(const std::vector<Change>&
 }
 
 TEST(GgufVocabulary, IsReadWhole) {
-  const StoredVocabulary vocabulary = *vocabulary_of({with_text("tokenizer.chat_template", "{{x}}"),
-                                                      with_text("tokenizer.chat_template.tool_use", "{{y}}")})
-                                           .value();
+  const StoredVocabulary vocabulary =
+      *vocabulary_of({with_text("tokenizer.chat_template", "{{x}}"),
+                      with_text("tokenizer.chat_template.tool_use", "{{y}}"),
+                      with_text("tokenizer.chat_template.rag", "{{z}}"), with_text("tokenizer.chat_template.none", "")})
+           .value();
 
   EXPECT_EQ(vocabulary.model, "gpt2");
   EXPECT_EQ(vocabulary.pre, "smollm");
   EXPECT_EQ(vocabulary.chat_template, "{{x}}");
-  EXPECT_EQ(vocabulary.tool_template, "{{y}}");
+  EXPECT_THAT(vocabulary.named_templates, ElementsAre(std::pair("rag", "{{z}}"), std::pair("tool_use", "{{y}}")));
   EXPECT_THAT(vocabulary.tokens, ElementsAre("<s>", "a", "b", "ab"));
   EXPECT_THAT(vocabulary.merges, ElementsAre("a b"));
   EXPECT_THAT(vocabulary.types, ElementsAre(3, 1, 1, 1));

@@ -113,6 +113,17 @@ Result<std::string> read_template(const Gguf& gguf, std::string_view name) {
                      fmt::format("has {} bytes, more than the {} allowed", text->size(), longest_template));
 }
 
+Status read_templates(const Gguf& gguf, StoredVocabulary& vocabulary) {
+  constexpr std::string_view before_names = "tokenizer.chat_template.";
+  ASSIGN_OR_RETURN(vocabulary.chat_template, read_template(gguf, "tokenizer.chat_template"));
+  for (const std::string_view name : gguf.keys()) {
+    if (!name.starts_with(before_names)) continue;
+    ASSIGN_OR_RETURN(std::string text, read_template(gguf, name));
+    if (!text.empty()) vocabulary.named_templates.emplace_back(name.substr(before_names.size()), std::move(text));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::optional<StoredVocabulary>> gguf_vocabulary(const Gguf& gguf) {
@@ -122,8 +133,7 @@ Result<std::optional<StoredVocabulary>> gguf_vocabulary(const Gguf& gguf) {
   vocabulary.model = *model;
   ASSIGN_OR_RETURN(const auto pre, gguf.string(key("pre")));
   vocabulary.pre = pre.value_or("");
-  ASSIGN_OR_RETURN(vocabulary.chat_template, read_template(gguf, "tokenizer.chat_template"));
-  ASSIGN_OR_RETURN(vocabulary.tool_template, read_template(gguf, "tokenizer.chat_template.tool_use"));
+  TRY(read_templates(gguf, vocabulary));
   TRY(read_tokens(gguf, vocabulary));
   TRY(read_tables(gguf, vocabulary));
   TRY(read_ids(gguf, vocabulary));

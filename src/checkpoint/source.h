@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -29,7 +30,8 @@ struct StoredTensor {
 
 /// The vocabulary inside a GGUF file (`tokenizer.ggml.*`), as it is there.
 struct StoredVocabulary {
-  std::string model, pre, chat_template, tool_template;
+  std::string model, pre, chat_template;
+  std::vector<std::pair<std::string, std::string>> named_templates;  // names and texts, sorted
   std::vector<std::string> tokens, merges;
   std::vector<float> scores;
   std::vector<int32_t> types;

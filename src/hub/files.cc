@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 24> kPreferred = {
     "Q3_K_M", "Q3_K_S",     "BF16",   "F16",   "IQ3_XXS",   "Q2_K", "Q2_0", "F32"};
 
 /// Beside the weights, what a folder with safetensors may have that is read.
-constexpr std::array<std::string_view, 20> kSmallFiles = {"config.json",
+constexpr std::array<std::string_view, 19> kSmallFiles = {"config.json",
                                                           "generation_config.json",
                                                           "tokenizer.json",
                                                           "tokenizer_config.json",
@@ -30,7 +30,6 @@ constexpr std::array<std::string_view, 20> kSmallFiles = {"config.json",
                                                           "merges.txt",
                                                           "chat_template.json",
                                                           "chat_template.jinja",
-                                                          "additional_chat_templates/tool_use.jinja",
                                                           "modules.json",
                                                           "sentence_bert_config.json",
                                                           "config_sentence_transformers.json",
@@ -114,7 +113,8 @@ std::vector<ModelFiles> safetensors_models(const std::vector<HubFile>& files) {
     // The modules of sentence-transformers: 1_Pooling/config.json, 2_Dense/model.safetensors.
     const bool module = file.path.size() > 2 && file.path[0] >= '0' && file.path[0] <= '9' && file.path[1] == '_' &&
                         (file.path.ends_with("/config.json") || file.path.ends_with("/model.safetensors"));
-    if (small || module) model.files.push_back(file);
+    const bool named_template = file.path.starts_with("additional_chat_templates/") && file.path.ends_with(".jinja");
+    if (small || module || named_template) model.files.push_back(file);
   }
   if (!configured) return {};
   return {std::move(model)};

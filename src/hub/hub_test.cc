@@ -102,6 +102,8 @@ TEST(ModelFiles, AreWhatTheLoaderReads) {
   EXPECT_THAT(chosen("a/b", {"config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json",
                              "model.fp16.safetensors", "pytorch_model.bin", "1_Pooling/config.json", "x-Q4_0.gguf"}),
               ElementsAre("model.safetensors", "config.json", "tokenizer.json", "1_Pooling/config.json"));
+  EXPECT_THAT(chosen("a/b", {"config.json", "model.safetensors", "additional_chat_templates/rag.jinja", "rag.jinja"}),
+              ElementsAre("model.safetensors", "config.json", "additional_chat_templates/rag.jinja"));
   EXPECT_THAT(chosen("a/b", {"config.json", "pytorch_model.bin"}), ElementsAre(HasSubstr("can run code")));
 }
 

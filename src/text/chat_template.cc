@@ -22,16 +22,28 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
         fmt::format("the chat template has {} bytes, at most {} are accepted", source.size(), kMaxSourceBytes)};
   }
   ASSIGN_OR_RETURN(TemplateProgram parsed, parse_template(source));
-  return ChatTemplate(std::make_unique<const Program>(Program{std::string(source), std::move(parsed)}));
+  return ChatTemplate(std::make_shared<const Program>(Program{std::string(source), std::move(parsed)}));
 }
 
-Status ChatTemplate::use_for_tools(std::string_view source) {
+Status ChatTemplate::add(const std::string& name, std::string_view source) {
   ASSIGN_OR_RETURN(ChatTemplate other, parse(source));
-  for_tools_ = std::move(other.program_);
+  named_[name] = std::make_shared<const ChatTemplate>(std::move(other));
+  named_.try_emplace("default", std::shared_ptr<const ChatTemplate>(new ChatTemplate(program_)));
   return {};
 }
 
-ChatTemplate::ChatTemplate(std::unique_ptr<const Program> program) : program_(std::move(program)) {}
+const ChatTemplate* ChatTemplate::named(std::string_view name) const {
+  const auto found = named_.find(name);
+  return found != named_.end() ? found->second.get() : nullptr;
+}
+
+std::vector<std::string> ChatTemplate::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, other] : named_) names.push_back(name);
+  return names;
+}
+
+ChatTemplate::ChatTemplate(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
@@ -39,13 +51,17 @@ ChatTemplate::~ChatTemplate() = default;
 Result<std::vector<TextPiece>> ChatTemplate::render(const Json& variables, const std::vector<std::string>& trusted,
                                                     const TemplateLimits& limits,
                                                     std::optional<int64_t> unix_time) const {
-  const Json* tools = for_tools_ ? variables.present("tools") : nullptr;
+  const Json* tools = variables.present("tools");
   const bool has_tools = tools != nullptr && tools->is_array() && !tools->items().empty();
-  return Renderer((has_tools ? for_tools_ : program_)->parsed, limits, unix_time).run(variables, trusted);
+  return Renderer(program_for(has_tools).parsed, limits, unix_time).run(variables, trusted);
 }
 
-const std::string& ChatTemplate::source() const { return program_->source; }
-const std::string& ChatTemplate::source_for_tools() const { return (for_tools_ ? for_tools_ : program_)->source; }
+const std::string& ChatTemplate::source_for(bool tools) const { return program_for(tools).source; }
+
+const ChatTemplate::Program& ChatTemplate::program_for(bool tools) const {
+  const ChatTemplate* const for_tools = tools ? named("tool_use") : nullptr;
+  return for_tools != nullptr ? *for_tools->program_ : *program_;
+}
 
 std::string join(const std::vector<TextPiece>& pieces) {
   std::string text;

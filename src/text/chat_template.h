@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,8 +29,13 @@ class ChatTemplate {
  public:
   /// Parses with `trim_blocks`, `lstrip_blocks`, loop controls and the extensions that `transformers` turns on.
   static Result<ChatTemplate> parse(std::string_view source);
-  /// Gives it another template for conversations with tools ("tool_use").
-  Status use_for_tools(std::string_view source);
+  /// Gives it another template that its model has: "tool_use", which conversations with tools are rendered by, or one
+  /// that is rendered by where its name is asked for.
+  Status add(const std::string& name, std::string_view source);
+  /// The template of that name, or nullptr; "default" is this one, with tools or without.
+  const ChatTemplate* named(std::string_view name) const;
+  /// Of those that were added.
+  std::vector<std::string> names() const;
 
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
@@ -42,15 +49,17 @@ class ChatTemplate {
   Result<std::vector<TextPiece>> render(const Json& variables, const std::vector<std::string>& trusted = {},
                                         const TemplateLimits& limits = {}, std::optional<int64_t> unix_time = {}) const;
 
-  const std::string& source() const;
+  const std::string& source() const { return source_for(false); }
   /// What conversations with tools are rendered by.
-  const std::string& source_for_tools() const;
+  const std::string& source_for_tools() const { return source_for(true); }
+  const std::string& source_for(bool tools) const;
 
  private:
   struct Program;
-  explicit ChatTemplate(std::unique_ptr<const Program> program);
-  std::unique_ptr<const Program> program_;
-  std::unique_ptr<const Program> for_tools_;  // none: the same
+  explicit ChatTemplate(std::shared_ptr<const Program> program);
+  const Program& program_for(bool tools) const;
+  std::shared_ptr<const Program> program_;
+  std::map<std::string, std::shared_ptr<const ChatTemplate>, std::less<>> named_;
 };
 
 /// The concatenated text of pieces.

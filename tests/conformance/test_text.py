@@ -1,6 +1,7 @@
 """Sections E, F and H of the checklist: completions, chat, stops and lengths, whole and streamed."""
 import json
 import pathlib
+import shutil
 import struct
 
 import pytest
@@ -167,6 +168,36 @@ def test_f52_history_with_tools(server):
     assert server.post(CHAT, chat_body(messages=history))[0] == 200
     del history[2]["tool_call_id"]
     error_of(server.post(CHAT, chat_body(messages=history)))
+
+
+def test_a_request_names_one_of_the_models_templates(model, tmp_path):
+    """As in transformers: what the name says, else tools decide; that there are documents decides nothing."""
+    folder = shutil.copytree(model, tmp_path / "named")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    documents = "{% for one in documents %}[{{ one.title }}: {{ one.text }}]{% endfor %}{{ messages[0].content }}"
+    named = {"rag": documents, "default": "plain {{ messages[0].content }}", "tool_use": "{{ tools | length }} tools"}
+    config["chat_template"] = [{"name": name, "template": text} for name, text in named.items()]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    about = [{"title": "A", "text": "one"}, {"title": "B", "text": "two"}]
+    with servers() as start:
+        running = start(folder, "--tool-call-parser", "hermes")
+
+        def prompt(**fields):
+            status, _, text = running.post("/apply-template", {"messages": [{"role": "user", "content": "hi"}], **fields})
+            assert status == 200, text
+            return json.loads(text)["prompt"]
+
+        assert prompt() == prompt(chat_template="default") == prompt(chat_template="default", tools=tools) == "plain hi"
+        assert prompt(tools=tools) == prompt(chat_template="tool_use", tools=tools) == "1 tools"
+        assert prompt(chat_template="rag", documents=about) == "[A: one][B: two]hi"
+        assert prompt(chat_template="rag") == "hi"
+        tokens = running.chat(chat_template="rag", documents=about, max_tokens=1)["usage"]["prompt_tokens"]
+        assert tokens == len(json.loads(running.post("/tokenize", {"prompt": "[A: one][B: two]hi", "add_special_tokens": False})[2])["tokens"])
+        assert "can be 'rag'" in error_of(running.post(CHAT, chat_body(documents=about)), 400, "unsupported_parameter")["message"]
+        for wrong in ("{{ messages }}", "other"):
+            error = error_of(running.post(CHAT, chat_body(chat_template=wrong)), 400, "unsupported_parameter")
+            assert error["param"] == "chat_template" and "default, rag, tool_use" in error["message"]
 
 
 def test_f53_f54_s22_rendered_prompt(server):

@@ -36,7 +36,7 @@ void read_rest(Fields& fields, AnswerParams& params) {
   fields.ignore(Kind::string,
                 {"service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "verbosity"});
   fields.ignore(Kind::object, {"metadata", "prediction", "moderation", "prompt_cache_options"});
-  fields.refuse({"audio", "web_search_options", "chat_template", "documents", "echo"});
+  fields.refuse({"audio", "web_search_options", "echo"});
   params.include_reasoning = fields.boolean("include_reasoning").value_or(true);
 }
 

@@ -249,6 +249,9 @@ TEST_F(ChatTest, S12TemplateArgumentsAreVariablesOnly) {
             usage(json(chat()), "prompt_tokens"));
   expect_error(chat(R"("chat_template_kwargs":{"messages":[]})"), 400, "chat_template_kwargs", "invalid_value");
   expect_error(chat(R"("chat_template":"x")"), 400, "chat_template", "unsupported_parameter");
+  expect_error(chat(R"("documents":[{"text":"x"}])"), 400, "documents", "unsupported_parameter");
+  expect_error(chat(R"("documents":["x"])"), 400, "documents", "invalid_type");
+  EXPECT_EQ(chat(R"("documents":[])").status, 200);
 }
 
 TEST_F(ChatTest, NamesEachFieldOutOfRangeS19) {

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kMaxMessages = 65'536;
 constexpr size_t kMaxParts = 65'536;
+constexpr size_t kMaxDocuments = 65'536;
 
 /// Variables that belong to the server; `chat_template_kwargs` may not set them.
 constexpr std::array<std::string_view, 13> kReserved = {"messages",
@@ -262,6 +263,56 @@ void add_variables(Fields& fields, Json& variables) {
   }
 }
 
+/// What a conversation is rendered by, and the documents that it is about.
+struct Choice {
+  const ChatTemplate* chat_template = nullptr;
+  Json documents;
+};
+
+/// A template of the model's own by its name: those of clients are not rendered.
+const ChatTemplate* read_template(Fields& fields, const TextModel& model) {
+  const auto name = fields.string("chat_template");
+  if (!name || name->empty() || !model.chat_template) return model.chat_template.get();
+  const ChatTemplate* const named = model.chat_template->named(*name);
+  if (named != nullptr) return named;
+  const std::vector<std::string> names = model.chat_template->names();
+  fields.fail(unsupported("chat_template",
+                          names.empty()
+                              ? std::string("Unsupported parameter: 'chat_template' names one of several templates "
+                                            "of a model, and this model has one.")
+                              : fmt::format("Unsupported parameter: 'chat_template' names one of this model's "
+                                            "templates: {}.",
+                                            fmt::join(names, ", "))));
+  return nullptr;
+}
+
+/// The templates that show documents, for people.
+std::string templates_with_documents(const ChatTemplate& chat_template) {
+  std::string list;
+  for (const std::string& name : chat_template.names()) {
+    if (chat_template.named(name)->source().find("documents") == std::string::npos) continue;
+    list += fmt::format("{}'{}'", list.empty() ? "; 'chat_template' can be " : " or ", name);
+  }
+  return list;
+}
+
+Choice read_choice(Fields& fields, const TextModel& model, const ToolUse& tools) {
+  Choice choice{read_template(fields, model), {}};
+  const Json::Array* const documents = fields.array("documents", kMaxDocuments);
+  if (documents == nullptr || documents->empty()) return choice;
+  for (const Json& document : *documents) {
+    if (!document.is_object()) fields.wrong_kind("documents", "an array of objects", document);
+  }
+  if (choice.chat_template == nullptr) return choice;
+  if (choice.chat_template->source_for(!tools.offered.is_null()).find("documents") == std::string::npos) {
+    fields.fail(
+        unsupported("documents", fmt::format("Unsupported parameter: the chat template does not show 'documents'{}.",
+                                             templates_with_documents(*model.chat_template))));
+  }
+  choice.documents = Json(*documents);
+  return choice;
+}
+
 /// Ends the text with the content of the last message, so that the model goes on with it.
 std::optional<ApiError> cut_after_content(std::string content, std::vector<TextPiece>& pieces) {
   const auto blank = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
@@ -308,18 +359,19 @@ Checked<Rendering> render_messages(Fields& fields, const TextModel& model, const
     fields.invalid("continue_final_message", "invalid_value",
                    "'continue_final_message' and 'add_generation_prompt' cannot both be true.");
   }
-  const auto& chat_template = model.chat_template;
+  Choice choice = read_choice(fields, model, tools);
   Json variables = base_variables(model);
   add_variables(fields, variables);
   auto read = read_messages(fields, model);
   if (fields.failed()) return *fields.error();
   if (fields.describing()) return ApiError();
   if (!read.ok()) return std::move(read).error();
-  if (!chat_template)
+  if (!model.chat_template)
     return ApiError{400,
                     "This model has no chat template: use /v1/completions, or start the server with --chat-template.",
                     "unsupported_value", "messages"};
-  if (auto error = check_text_size(model, read.value().bytes, params, "messages")) return *error;
+  const size_t bytes = read.value().bytes + (choice.documents.is_null() ? 0 : choice.documents.dump().size());
+  if (auto error = check_text_size(model, bytes, params, "messages")) return *error;
 
   Messages& talk = read.value();
   if (go_on && talk.last_role != "assistant") {
@@ -327,10 +379,11 @@ Checked<Rendering> render_messages(Fields& fields, const TextModel& model, const
                     "continue_final_message"};
   }
   variables.set("messages", std::move(talk.list));
+  if (!choice.documents.is_null()) variables.set("documents", std::move(choice.documents));
   if (!tools.offered.is_null()) variables.set("tools", tools.offered);
   variables.set("add_generation_prompt", add_prompt.value_or(!go_on));
-  auto pieces =
-      chat_template->render(variables, {"bos_token", "eos_token", "pad_token", "unk_token"}, model.template_limits);
+  auto pieces = choice.chat_template->render(variables, {"bos_token", "eos_token", "pad_token", "unk_token"},
+                                             model.template_limits);
   if (!pieces.ok())
     return ApiError{400, fmt::format("The chat template refuses these messages: {}.", pieces.error().message),
                     "invalid_value", "messages"};

@@ -37,7 +37,7 @@ bool has(const std::string& text, std::string_view part) { return text.find(part
 
 CallRendering try_calls(const ChatTemplate& chat_template) {
   CallRendering found;
-  found.tools = has(chat_template.source(), "tools");
+  found.tools = has(chat_template.source_for_tools(), "tools");
   found.reads_thinking =
       has(chat_template.source(), "message.thinking") || has(chat_template.source(), "message['thinking']");
   const Json object = Json::parse(kArguments).value();

@@ -35,6 +35,15 @@ TEST(CallRendering, FindsWhetherContentMayBeMissing) {
       of("{% for m in messages %}{{ m.content }}{{ (m.tool_calls or []) | tojson }}{% endfor %}").takes_no_content);
 }
 
+TEST(CallRendering, LooksForToolsInTheTemplateOfTools) {
+  ChatTemplate two = ChatTemplate::parse("{{ messages }}").value();
+  EXPECT_FALSE(try_calls(two).tools);
+
+  ASSERT_TRUE(two.add("tool_use", "{{ tools }}").ok());
+
+  EXPECT_TRUE(try_calls(two).tools);
+}
+
 TEST(CallRendering, SurvivesTemplatesThatDoNotEnd) {
   const CallRendering found = of("{% for i in range(100000) %}{% for k in range(100000) %}{% endfor %}{% endfor %}");
 
