@@ -64,7 +64,8 @@ Json::Object request_object(const Request& request) {
           {"logprobs", sampling.logprobs},
           {"prompt_logprobs", sampling.prompt_logprobs},
           {"logprob_ids", numbers(sampling.logprob_ids)},
-          {"raw_logits", sampling.raw_logits}};
+          {"tell_logits", sampling.tell_logits},
+          {"tell_processed", sampling.tell_processed}};
 }
 
 /// Reads typed members; remembers the first one that is not as it must be.
@@ -189,7 +190,8 @@ std::shared_ptr<const Request> read_request(Reader& reader) {
   sampling.logprobs = reader.number("logprobs", -1);
   sampling.prompt_logprobs = reader.number("prompt_logprobs", -1);
   sampling.logprob_ids = reader.numbers("logprob_ids");
-  sampling.raw_logits = reader.boolean("raw_logits");
+  sampling.tell_logits = reader.boolean("tell_logits");
+  sampling.tell_processed = reader.boolean("tell_processed");
   for (const Json& pair : reader.array("logit_bias")) {
     const bool fits =
         pair.is_array() && pair.items().size() == 2 && pair.items()[0].is_integer() && pair.items()[1].is_number();

@@ -32,7 +32,8 @@ std::vector<std::string> logged_run(const EngineOptions& options, const OracleMo
     if (i % 3 == 0) request.sampling.allowed = std::make_shared<const std::vector<uint32_t>>(1, ~0U);
     if (i % 3 == 1) request.sampling.prompt_logprobs = 2;
     if (i % 3 == 2) request.sampling.logprob_ids = {2, 4};
-    request.sampling.raw_logits = i % 2 == 0;
+    request.sampling.tell_logits = i % 2 == 0;
+    request.sampling.tell_processed = i % 4 < 2;
     if (i % 4 == 0) request.output = OutputKind::pooled;
     if (i % 4 == 1) request.mask = std::make_shared<OracleMask>();
     request.sink = sinks.emplace_back(std::make_shared<OracleSink>());

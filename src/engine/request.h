@@ -34,7 +34,8 @@ struct SamplingParams {
   int32_t logprobs = -1;                                      // -1: none; n: of the chosen token and the n best
   int32_t prompt_logprobs = -1;           // the same of the prompt's tokens, from Request::score_from on
   std::vector<int32_t> logprob_ids = {};  // further tokens whose logprobs are told, if any are
-  bool raw_logits = false;                // logits are told in place of logprobs
+  bool tell_logits = false;               // logits are told in place of logprobs
+  bool tell_processed = false;            // of the answer's tokens, those that the draw was from
 };
 
 /// What a request wants, and what a model is served for: text, a vector, or scores.

@@ -168,7 +168,9 @@ SampleRow Sampler::sample_row(const Slice& slice, const Row& row, const SliceRes
   wanted.seed = sampling.seed;
   wanted.position = position;
   wanted.next = index(slice.row);
-  wanted.logprobs = wanted_of_answer(sampling).wide() ? -1 : sampling.logprobs;
+  const LogprobsWanted told = wanted_of_answer(sampling);
+  wanted.logprobs = told.wide() ? -1 : sampling.logprobs;
+  wanted.processed = told.processed && told.wide();
   wanted.counts = counts_[static_cast<size_t>(index(slice.row))].entries();
   wanted.biases = sampling.logit_bias;
   wanted.banned = banned_tokens(slice, row, so_far.tokens);

@@ -41,14 +41,16 @@ std::vector<int32_t> chosen_tokens(std::span<const float> logits, const Logprobs
 
 }  // namespace
 
-bool LogprobsWanted::wide() const { return best >= 0 && (best > max_top_logprobs || !tokens.empty() || logits); }
+bool LogprobsWanted::wide() const {
+  return best >= 0 && (best > max_top_logprobs || !tokens.empty() || logits || processed);
+}
 
 LogprobsWanted wanted_of_answer(const SamplingParams& sampling) {
-  return {sampling.logprobs, sampling.logprob_ids, sampling.raw_logits};
+  return {sampling.logprobs, sampling.logprob_ids, sampling.tell_logits, sampling.tell_processed};
 }
 
 LogprobsWanted wanted_of_prompt(const SamplingParams& sampling) {
-  return {sampling.prompt_logprobs, {}, sampling.raw_logits};
+  return {sampling.prompt_logprobs, {}, sampling.tell_logits};
 }
 
 TokenLogprobs wide_logprobs(std::span<const float> logits, int32_t token, const LogprobsWanted& wanted) {

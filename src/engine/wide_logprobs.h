@@ -17,6 +17,7 @@ struct LogprobsWanted {
   int32_t best = -1;                     // so many of the best tokens too; -1: nothing is wanted
   std::span<const int32_t> tokens = {};  // and these
   bool logits = false;                   // as they are, not their log-softmax
+  bool processed = false;                // of the logits that the draw was from
 
   /// Whether kernels leave it to the host.
   bool wide() const;
@@ -24,7 +25,7 @@ struct LogprobsWanted {
 LogprobsWanted wanted_of_answer(const SamplingParams& sampling);
 LogprobsWanted wanted_of_prompt(const SamplingParams& sampling);
 
-/// Of `token`, from the finite logits of all tokens that were possible.
+/// Of `token`, from the logits of all tokens: finite ones, and minus infinity where a token could not be drawn.
 TokenLogprobs wide_logprobs(std::span<const float> logits, int32_t token, const LogprobsWanted& wanted);
 
 /// Rows of logits where the host can read them.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
 
 #include "ops/sample.h"
 
@@ -48,12 +49,26 @@ TEST(WideLogprobs, CanBeLogits) {
   EXPECT_EQ(made.top.front().second, logits[1]);
 }
 
+TEST(WideLogprobs, OfTokensThatCannotBeDrawnAreMinusInfinity) {
+  std::vector<float> cut = logits;
+  for (const size_t token : {0U, 2U, 4U}) cut[token] = -std::numeric_limits<float>::infinity();
+
+  const TokenLogprobs made = wide_logprobs(cut, 3, {.best = 3, .processed = true});
+
+  EXPECT_NEAR(made.chosen, std::log(1.0 / 3), 1e-6);
+  EXPECT_EQ(made.rank, 2);
+  EXPECT_EQ(tokens_of(made), (std::vector<int32_t>{1, 3, 0}));
+  EXPECT_NEAR(made.top[0].second, std::log(2.0 / 3), 1e-6);
+  EXPECT_EQ(made.top[2].second, cut[0]);
+}
+
 TEST(WideLogprobs, AreOnlyMadeWhereKernelsTellLess) {
   const std::vector<int32_t> named{1};
   EXPECT_FALSE(LogprobsWanted{.best = max_top_logprobs}.wide());
   EXPECT_TRUE(LogprobsWanted{.best = max_top_logprobs + 1}.wide());
   EXPECT_TRUE((LogprobsWanted{.best = 0, .tokens = named}.wide()));
   EXPECT_TRUE((LogprobsWanted{.best = 0, .logits = true}.wide()));
+  EXPECT_TRUE((LogprobsWanted{.best = 0, .processed = true}.wide()));
   EXPECT_FALSE((LogprobsWanted{.best = -1, .tokens = named, .logits = true}.wide()));
 }
 

@@ -16,6 +16,7 @@ void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::spa
   CHECK(!next || (next.rank == 1 && next.dtype == Dtype::i32));
   for (const SampleRow& row : rows) {
     CHECK(row.next < (next ? next.dims[0] : 0));
+    CHECK(!row.processed || (row.logprobs < 0 && row.forced < 0));
     CHECK(row.logprobs <= max_top_logprobs && row.forced < logits.dims[1]);
     CHECK(row.allowed.empty() || row.allowed.size() == (static_cast<size_t>(logits.dims[1]) + 31) / 32);
   }

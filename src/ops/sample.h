@@ -16,8 +16,9 @@ namespace quern {
 inline constexpr int max_top_logprobs = 20;
 
 /// What is done to one row's logits, in this order: `allowed`, `banned`, `biases`, penalties; then the best token if
-/// temperature is 0; else temperature, min_p, top_k, typical_p, top_p, and a draw from what is left. Where equal logits
-/// compete, the lower token goes first. The draw depends on (seed, position) and the logits alone.
+/// temperature is 0; else temperature, min_p, top_k, typical_p, top_p, and a draw from what is left, all else being
+/// minus infinity. Where equal logits compete, the lower token goes first. The draw depends on (seed, position) and
+/// the logits alone.
 struct SampleRow {
   float temperature = 1.0F;  // below 1e-5: the best token
   float min_p = 0.0F;        // keeps tokens at least this probable relative to the best one
@@ -31,6 +32,7 @@ struct SampleRow {
   int64_t position = 0;                     // of the token to be drawn, in its sequence
   int32_t forced = -1;                      // not negative: nothing is drawn, the result is this token and its logprobs
   int32_t logprobs = -1;                    // -1: none; n: of the chosen token and the n best, n <= max_top_logprobs
+  bool processed = false;                   // the logits become those that were drawn from; without `logprobs`
   int32_t next = -1;                        // not negative: the token also becomes this entry of `next`
   std::span<const TokenCount> counts = {};  // empty without penalties
   std::span<const std::pair<int32_t, float>> biases = {};  // added
@@ -60,7 +62,8 @@ struct Sampled {
 };
 
 /// results[i] for logits[i] under rows[i]; the tokens of rows that ask for it also become entries of `next`, which
-/// take_next_tokens() of a later step reads.   logits: [rows, vocab] f32   next: [any] i32, or none
+/// take_next_tokens() of a later step reads. Logits of rows with `processed` change, others stay as they are.
+/// logits: [rows, vocab] f32   next: [any] i32, or none
 /// Queued as all operations are. `rows`, what they point to, and `results` are memory that host and device address
 /// (Device::allocate_host) and that the host leaves alone until the queue has come this far.
 void sample(Exec& exec, Tensor logits, std::span<const SampleRow> rows, std::span<Sampled> results, Tensor next = {});

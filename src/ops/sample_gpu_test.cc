@@ -104,6 +104,36 @@ TEST_F(SampleGpu, GivesTheTokensOfTheCpuForLargeVocabularies) {
   }
 }
 
+/// Rounding may decide about the last token that is kept.
+TEST_F(SampleGpu, ProcessesLogitsAsTheCpuDoes) {
+  constexpr int32_t vocab = 5000;
+  constexpr size_t count = 400;
+  for (const int32_t padding : {4, 3}) {
+    FloatMatrix on_cpu = FloatMatrix::random(Dtype::f32, count, vocab, padding, 1, 3.0F);
+    FloatMatrix on_gpu = on_cpu;
+    const Lists lists = some_lists(vocab);
+    std::vector<SampleRow> rows = some_rows(count, lists);
+    for (SampleRow& row : rows) row.processed = row.logprobs < 0 && row.forced < 0;
+
+    sample_on(false, on_cpu.tensor(), rows);
+    sample_on(true, on_gpu.tensor(), rows);
+
+    int different = 0;
+    for (int32_t row = 0; row < static_cast<int32_t>(count); ++row) {
+      for (int32_t i = 0; i < vocab; ++i) {
+        const double cpu = on_cpu.get(row, i);
+        const double gpu = on_gpu.get(row, i);
+        if (std::isfinite(cpu) != std::isfinite(gpu)) {
+          ++different;
+        } else if (std::isfinite(cpu)) {
+          ASSERT_NEAR(gpu, cpu, 1e-6 + 1e-6 * std::abs(cpu)) << "row " << row << ", token " << i;
+        }
+      }
+    }
+    EXPECT_LE(different, static_cast<int>(count / 20));
+  }
+}
+
 /// Too many candidates for a list: thresholds are found in the whole row.
 TEST_F(SampleGpu, CutsFlatDistributionsAsTheCpuDoes) {
   constexpr int32_t vocab = 50000;

@@ -65,15 +65,23 @@ SamplingCase read_case(const Json& json) {
   return made;
 }
 
-std::vector<int> count_draws(const std::vector<double>& logits, const SamplingCase& wanted) {
-  const auto vocab = static_cast<int32_t>(logits.size());
-  TestMatrix all(draws, vocab, 0);
-  std::vector<SampleRow> rows(draws, wanted.row);
-  for (int32_t i = 0; i < draws; ++i) {
-    for (int32_t j = 0; j < vocab; ++j) all.at(i, j) = static_cast<float>(logits[static_cast<size_t>(j)]);
-    SampleRow& row = rows[static_cast<size_t>(i)];
+/// The logits `count` times.
+TestMatrix repeated(const std::vector<double>& logits, int32_t count) {
+  TestMatrix all(count, static_cast<int32_t>(logits.size()), 0);
+  for (int32_t i = 0; i < count; ++i) {
+    for (int32_t j = 0; j < all.cols(); ++j) all.at(i, j) = static_cast<float>(logits[static_cast<size_t>(j)]);
+  }
+  return all;
+}
+
+/// Of rows at positions of their own.
+std::vector<Sampled> sampled(TestMatrix& all, const SamplingCase& wanted, bool processed) {
+  std::vector<SampleRow> rows(static_cast<size_t>(all.tensor().dims[0]), wanted.row);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    SampleRow& row = rows[i];
     row.seed = 20261130;
-    row.position = i;
+    row.position = static_cast<int64_t>(i);
+    row.processed = processed;
     row.counts = wanted.counts;
     row.biases = wanted.biases;
     row.banned = wanted.banned;
@@ -83,6 +91,12 @@ std::vector<int> count_draws(const std::vector<double>& logits, const SamplingCa
   Exec exec = device.exec();
   std::vector<Sampled> results(rows.size());
   sample(exec, all.tensor(), rows, results);
+  return results;
+}
+
+std::vector<int> count_draws(const std::vector<double>& logits, const SamplingCase& wanted) {
+  TestMatrix all = repeated(logits, draws);
+  const std::vector<Sampled> results = sampled(all, wanted, false);
   std::vector<int> counts(logits.size());
   for (const Sampled& result : results) {
     EXPECT_EQ(result.status, SampleStatus::ok);
@@ -117,7 +131,9 @@ void expect_fits(const std::vector<int>& counts, const std::vector<double>& prob
   EXPECT_LT(statistic, freedom + 4 * std::sqrt(2 * freedom)) << cells << " cells";
 }
 
-TEST(SampleReference, DrawsFitNumpysDistributions) {
+/// Calls body(logits, wanted) at every level and on every device.
+template <typename Body>
+void for_each_case(Body&& body) {
   const auto text = read_file(std::string(QUERN_SOURCE_DIR) + "/src/ops/testdata/sampling_cases.json");
   ASSERT_TRUE(text.ok());
   const auto json = Json::parse(*text);
@@ -127,8 +143,55 @@ TEST(SampleReference, DrawsFitNumpysDistributions) {
   for (const Json& item : json->find("cases")->items()) {
     const SamplingCase wanted = read_case(item);
     SCOPED_TRACE(wanted.name);
-    at_every_isa([&] { expect_fits(count_draws(logits, wanted), wanted.probabilities); });
+    at_every_isa([&] { body(logits, wanted); });
   }
+}
+
+TEST(SampleReference, DrawsFitNumpysDistributions) {
+  for_each_case([](const std::vector<double>& logits, const SamplingCase& wanted) {
+    expect_fits(count_draws(logits, wanted), wanted.probabilities);
+  });
+}
+
+TEST(SampleReference, ProcessedLogitsAreThoseOfNumpysDistributions) {
+  for_each_case([](const std::vector<double>& logits, const SamplingCase& wanted) {
+    TestMatrix row = repeated(logits, 1);
+    const std::vector<Sampled> results = sampled(row, wanted, true);
+
+    double total = 0;
+    for (int32_t i = 0; i < row.cols(); ++i) total += std::exp(row.get(0, i));
+    for (int32_t i = 0; i < row.cols(); ++i) {
+      const double expected = wanted.probabilities[static_cast<size_t>(i)];
+      EXPECT_NEAR(std::exp(row.get(0, i)) / total, expected, 1e-6 + 1e-4 * expected) << i;
+      EXPECT_EQ(std::isfinite(row.get(0, i)), expected > 0) << i;
+    }
+    EXPECT_TRUE(std::isfinite(row.get(0, results[0].token)));
+  });
+}
+
+TEST(Sample, ProcessedLogitsAreDividedByTheTemperatureAndCut) {
+  const std::vector<double> logits = {1, 4, 2, 3, -2};
+  SamplingCase wanted;
+  wanted.biases = {{0, 4.5F}};
+  wanted.banned = {1};
+  const auto processed = [&](float temperature, int32_t top_k) {
+    wanted.row.temperature = temperature;
+    wanted.row.top_k = top_k;
+    TestMatrix row = repeated(logits, 1);
+    sampled(row, wanted, true);
+    std::vector<double> values;
+    for (int32_t i = 0; i < row.cols(); ++i) values.push_back(row.get(0, i));
+    return values;
+  };
+  constexpr double none = -std::numeric_limits<double>::infinity();
+  at_every_isa([&] {
+    EXPECT_EQ(processed(2, 0), (std::vector<double>{2.75, none, 1, 1.5, -1}));
+    EXPECT_EQ(processed(0.5, 2), (std::vector<double>{11, none, none, 6, none}));
+    EXPECT_EQ(processed(0, 2), (std::vector<double>{5.5, none, 2, 3, -2}));
+    TestMatrix rows = repeated(logits, 2);
+    sampled(rows, wanted, false);
+    for (int32_t i = 0; i < rows.cols(); ++i) EXPECT_EQ(rows.get(1, i), logits[static_cast<size_t>(i)]);
+  });
 }
 
 TEST(Sample, RanksForcedTokens) {

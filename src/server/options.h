@@ -83,9 +83,10 @@ struct ServerOptions {
   ReplyFormat reply_format;  // how the model spells calls and reasoning; without a dialect tools are refused
   ReasoningFields reasoning_fields = ReasoningFields::both;
 
-  int32_t max_logprobs = 20;  // of one token; -1: of the whole vocabulary
-  bool raw_logits = false;    // logits are told in place of logprobs
-  int32_t max_choices = 256;  // prompts x n of one request
+  int32_t max_logprobs = 20;    // of one token; -1: of the whole vocabulary
+  bool tell_logits = false;     // logits are told in place of logprobs
+  bool tell_processed = false;  // and those that tokens are drawn from in place of the model's
+  int32_t max_choices = 256;    // prompts x n of one request
   int32_t max_stop_strings = 4;
   int32_t text_threads = 2;
   int32_t max_queued_texts = 1024;  // requests that wait for a text thread

@@ -60,7 +60,7 @@ def test_verbose_prints_speeds():
     (["run", "--max-model-len", "1g", "x"], "more than the 8192 positions of the model"),
     (["serve", "--max-num-seqs", "0"], "--max-num-seqs 0: say a whole number from 1 to 4096"),
     (["serve", "--device", "tpu"], "--device tpu"),
-    (["serve", "--logprobs-mode", "processed_logprobs"], "--logprobs-mode processed_logprobs: say raw_logprobs or raw_logits"),
+    (["serve", "--logprobs-mode", "raw"], "--logprobs-mode takes raw_logprobs, raw_logits, processed_logprobs, processed_logits"),
     (["describe", "/"], "config.json"),
     (["serve", "nope"], "there is no file, folder or model 'nope' here; quern list shows the models"),
     (["tokenize"], "name a model"),

@@ -264,6 +264,32 @@ def test_j91_logits_in_place_of_logprobs(serve):
         assert error_of(running.post(COMPLETIONS, {"prompt": "P", "best_of": 2}))["param"] == "best_of"
 
 
+def test_j91_logprobs_of_what_is_drawn_from(serve):
+    ids = {name: token(name.encode()) for name in X}
+
+    def told(running, **fields):
+        answer = running.complete("P", logprobs=3, max_tokens=1, seed=1, **fields)["choices"][0]["logprobs"]
+        return answer["token_logprobs"][0], answer["top_logprobs"][0]
+
+    def expect(values, **parts):
+        total = sum(parts.values())
+        assert all(abs(values[name] - math.log(part / total)) < 1e-3 for name, part in parts.items()), values
+
+    with serve("--logprobs-mode", "processed_logprobs") as running:
+        chosen, top = told(running, temperature=1, top_k=2)
+        expect(top, x1=.5, x2=.3)
+        assert chosen in top.values() and min(top.values()) == -9999 and len(top) == 3
+        expect(told(running, temperature=.5)[1], x1=.25, x2=.09, x3=.04)
+        expect(told(running, temperature=0, logit_bias={str(ids["x3"]): 2})[1], x1=.5, x2=.3, x3=.2 * math.exp(2))
+        expect(told(running, temperature=0, allowed_token_ids=[ids["x2"], ids["x3"]])[1], x2=.3, x3=.2)
+        expect(told(running, temperature=1, logprob_token_ids=[ids["x3"]])[1], **X)
+        prompt = running.complete([token("P"), ids["x3"]], prompt_logprobs=3, max_tokens=1, temperature=.5)["choices"][0]["prompt_logprobs"][1]
+        expect({one["decoded_token"]: one["logprob"] for one in prompt.values()}, **X)
+    with serve("--logprobs-mode", "processed_logits") as running:
+        cold, warm = (told(running, temperature=heat)[1] for heat in (.5, 1))
+        assert all(abs(cold[name] - 2 * warm[name]) < 1e-4 for name in X)
+
+
 def test_j92_token_ids_as_tokens(server):
     logprobs = server.complete("P", logprobs=3, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]
     assert logprobs["tokens"] == [f"token_id:{token(b'x1')}"] and len(logprobs["top_logprobs"][0]) == 3

@@ -234,12 +234,11 @@ Status apply_server(ServeOptions& options, const RawFlags& raw) {
   const auto field = std::ranges::find(fields, raw.reasoning_field);
   if (field == std::end(fields)) return Error{"--reasoning-field takes reasoning, reasoning_content or both"};
   server.reasoning_fields = static_cast<ReasoningFields>(field - std::begin(fields));
-  server.raw_logits = raw.logprobs_mode == "raw_logits";
-  if (!server.raw_logits && raw.logprobs_mode != "raw_logprobs") {
-    return Error{
-        fmt::format("--logprobs-mode {}: say raw_logprobs or raw_logits; what penalties, temperature and top_p "
-                    "make of them is not told",
-                    raw.logprobs_mode)};
+  server.tell_processed = raw.logprobs_mode.starts_with("processed_");
+  server.tell_logits = raw.logprobs_mode.ends_with("_logits");
+  static constexpr std::string_view modes[] = {"raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"};
+  if (std::ranges::find(modes, raw.logprobs_mode) == std::end(modes)) {
+    return Error{fmt::format("--logprobs-mode takes {}", fmt::join(modes, ", "))};
   }
   ASSIGN_OR_RETURN(server.template_variables,
                    json_object("--default-chat-template-kwargs", raw.default_template_variables));

@@ -306,7 +306,11 @@ int32_t draw(const float* weights, int32_t count, double share) {
   return token;
 }
 
-/// `weights` has the logits; `maximum` is the largest.
+bool cuts(const SampleRow& row, int32_t count) {
+  return row.min_p > 0 || (row.top_k > 0 && row.top_k < count) || row.typical_p < 1 || row.top_p < 1;
+}
+
+/// `weights` has the logits; `maximum` is the largest. In the end `weights` has what is kept.
 int32_t choose(float* weights, int32_t count, float maximum, const SampleRow& row) {
   const float inverse = 1.0F / row.temperature;
   map(weights, weights, count, [&](Floats logit) { return exp((logit - maximum) * inverse); });
@@ -320,7 +324,13 @@ int32_t choose(float* weights, int32_t count, float maximum, const SampleRow& ro
   return draw(weights, count, uniform(row.seed, row.position));
 }
 
-void sample_row(Sampled& result, const float* x, int32_t count, const SampleRow& row, float* scratch) {
+/// Divides logits by the temperature, and takes away those whose weights are not kept.
+void process(float* x, const float* weights, int32_t count, const SampleRow& row) {
+  const bool all = !cuts(row, count);
+  for (int32_t i = 0; i < count; ++i) x[i] = all || weights[i] > 0 ? x[i] / row.temperature : lowest;
+}
+
+void sample_row(Sampled& result, float* x, int32_t count, const SampleRow& row, float* scratch) {
   result = {};
   const Best raw = find_best(x, count);
   if (!raw.finite) {
@@ -341,7 +351,9 @@ void sample_row(Sampled& result, const float* x, int32_t count, const SampleRow&
     result.status = SampleStatus::nothing_allowed;
     return;
   }
+  if (row.processed && adjusts(row)) std::copy_n(scratch, count, x);
   result.token = greedy || row.forced >= 0 ? best.token : choose(scratch, count, best.value, row);
+  if (row.processed && !greedy) process(x, scratch, count, row);
   if (row.logprobs < 0) return;
   add_logprobs(result, x, count, raw.value, row.logprobs);
   if (row.forced >= 0) result.rank = 1 + count_above(x, count, x[row.forced]);

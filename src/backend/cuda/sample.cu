@@ -139,7 +139,7 @@ struct Best {
 
 /// One row: its logits as they came, and those that are drawn from.
 struct RowView {
-  const float* raw;
+  float* raw;
   const float* logits;
   const Chunk* parts;
   const float* bests;
@@ -207,8 +207,9 @@ __device__ uint64_t sum_of_all(Workplace& w, const RowView& row, Weigh weigh) {
   return block_total(w, amount);
 }
 
-/// `best` is of the logits that are drawn from, and so are the bests of the groups in the workplace.
-__device__ int choose(Workplace& w, const RowView& row, const SampleRow& wanted, Best best) {
+/// `best` is of the logits that are drawn from, and so are the bests of the groups in the workplace. `cut` becomes what
+/// is drawn from of them, if not all.
+__device__ int choose(Workplace& w, const RowView& row, const SampleRow& wanted, Best best, Cut& cut) {
   const Weigh weigh{best.logit, 1.0F / wanted.temperature};
   const double share = uniform(wanted.seed, wanted.position);
   const bool by_min_p = wanted.min_p > 0.0F;
@@ -231,7 +232,6 @@ __device__ int choose(Workplace& w, const RowView& row, const SampleRow& wanted,
   floor -= fabsf(best.logit) * 2.4e-7F + fabsf(floor) * 2.4e-7F;
   const Source source{row.logits, row.vocab, list_from(w, row.logits, row.vocab, row.groups, floor)};
 
-  Cut cut;
   if (by_min_p) cut.weight = __float_as_uint(fminf(wanted.min_p, 1.0F));
   if (by_top_k) cut = find_cut(w, source, weigh, cut, static_cast<uint64_t>(wanted.top_k), false);
   if (by_top_p) {
@@ -319,6 +319,16 @@ __device__ Best best_of_copy(Workplace& w, const RowView& row) {
   return {row.logits[token], token, true};
 }
 
+/// Writes the logits that were drawn from over those that came, once all have been read.
+__device__ void write_processed(const RowView& row, float temperature, Weigh weigh, Cut cut) {
+  __syncthreads();
+  for (int token = threadIdx.x; token < row.vocab; token += finish_threads) {
+    const float logit = row.logits[token];
+    const bool kept = cut.weight == 0 || cut.keeps(__float_as_uint(weigh(logit)), token);
+    row.raw[token] = kept ? logit / temperature : no_logit;
+  }
+}
+
 /// The token of a row, or -1 where nothing is allowed.
 __device__ int token_of_row(Workplace& w, RowView& row, SampleRow wanted, Best best, float* copy) {
   if (wanted.forced >= 0) return wanted.forced;
@@ -330,14 +340,20 @@ __device__ int token_of_row(Workplace& w, RowView& row, SampleRow wanted, Best b
   } else if (!is_greedy(wanted)) {
     load_bests(w, row);
   }
-  if (is_greedy(wanted)) return best.token;
+  if (is_greedy(wanted)) {
+    if (wanted.processed) write_processed(row, 1.0F, {}, {});
+    return best.token;
+  }
   if (wanted.typical_p < 1.0F) {
     cut_untypical(w, copy, row.vocab, wanted, best.logit);
     wanted.min_p = 0.0F;
     wanted.top_k = 0;
     best = best_of_copy(w, row);
   }
-  return choose(w, row, wanted, best);
+  Cut cut;
+  const int token = choose(w, row, wanted, best, cut);
+  if (wanted.processed) write_processed(row, wanted.temperature, {best.logit, 1.0F / wanted.temperature}, cut);
+  return token;
 }
 
 __global__ void __launch_bounds__(finish_threads) finish(SampleBuffers buffers) {
@@ -347,7 +363,7 @@ __global__ void __launch_bounds__(finish_threads) finish(SampleBuffers buffers) 
   const int64_t r = blockIdx.x;
   wait_for_previous();
   const SampleRow wanted = buffers.rows[r];
-  const float* raw = buffers.logits + r * buffers.stride;
+  float* const raw = buffers.logits + r * buffers.stride;
   RowView row{raw,
               raw,
               buffers.parts + r * buffers.chunks,

@@ -29,7 +29,7 @@ struct Chunk {
 
 /// The logits of a step and what the first pass leaves for each of its rows.
 struct SampleBuffers {
-  const float* logits = nullptr;
+  float* logits = nullptr;
   int64_t stride = 0;
   int vocab = 0;
   int groups = 0;

@@ -98,7 +98,7 @@ void read_best_of(Fields& fields, AnswerParams& params) {
   if (params.best_of < params.n) {
     return fields.invalid("best_of", "invalid_value", "Invalid 'best_of': it must not be smaller than 'n'.");
   }
-  if (params.sampling.raw_logits && params.best_of > params.n) {
+  if (params.sampling.tell_logits && params.best_of > params.n) {
     return fields.fail(unsupported("best_of",
                                    "Unsupported parameter: 'best_of' needs logprobs, in whose place this server tells "
                                    "logits."));

@@ -235,7 +235,7 @@ TEST_F(CompletionTest, BoundsWhatIsToldOfWholeVocabularies) {
 }
 
 TEST_F(CompletionTest, PassesWantedLogprobsToTheEngine) {
-  options_.raw_logits = true;
+  options_.tell_logits = true;
   start();
 
   complete(R"("logprobs":2,"logprob_token_ids":[7,9])");
@@ -243,7 +243,7 @@ TEST_F(CompletionTest, PassesWantedLogprobsToTheEngine) {
   const SamplingParams sampling = service_->seen()[0].sampling;
   EXPECT_EQ(sampling.logprobs, 2);
   EXPECT_THAT(sampling.logprob_ids, ElementsAre(7, 9));
-  EXPECT_TRUE(sampling.raw_logits);
+  EXPECT_TRUE(sampling.tell_logits);
   expect_error(complete(R"("logprob_token_ids":[7])"), 400, "logprob_token_ids", "invalid_value");
   expect_error(complete(R"("logprobs":-1)"), 400, "logprobs", "integer_below_min_value");
   expect_error(complete(R"("best_of":2)"), 400, "best_of", "unsupported_parameter");

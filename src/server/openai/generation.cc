@@ -22,7 +22,8 @@ constexpr int32_t kMaxCount = std::numeric_limits<int32_t>::max();
 
 void read_sampling(Fields& fields, const TextModel& model, SamplingParams& sampling) {
   sampling = model.options.defaults.sampling;
-  sampling.raw_logits = model.options.raw_logits;
+  sampling.tell_logits = model.options.tell_logits;
+  sampling.tell_processed = model.options.tell_processed;
   const auto set = [&](float& value, std::string_view name, double low, double high) {
     if (const auto read = fields.number(name, low, high)) value = static_cast<float>(*read);
   };

@@ -347,7 +347,7 @@ void OpenAiWire::append_ranked(std::string& out, int32_t id, float logprob, int3
 
 /// Logits may be above 0.
 void OpenAiWire::append_logprob(std::string& out, float value) const {
-  const double most = generation_.params.sampling.raw_logits ? std::numeric_limits<double>::max() : 0.0;
+  const double most = generation_.params.sampling.tell_logits ? std::numeric_limits<double>::max() : 0.0;
   append_json_number(out, std::isfinite(value) ? std::min(most, static_cast<double>(value)) : kLeastLogprob);
 }
 

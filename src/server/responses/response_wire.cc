@@ -181,7 +181,7 @@ Json::Array ResponseWire::take_logprobs(std::string_view text) {
 }
 
 Json ResponseWire::logprob(int32_t token, float value) const {
-  const double most = generation_.params.sampling.raw_logits ? std::numeric_limits<double>::max() : 0.0;
+  const double most = generation_.params.sampling.tell_logits ? std::numeric_limits<double>::max() : 0.0;
   Json::Array bytes;
   for (const char byte : tokenizer_.token_bytes(token))
     bytes.emplace_back(static_cast<int>(static_cast<unsigned char>(byte)));
