@@ -1,5 +1,5 @@
 // How fast the operations around the products are on a GPU: sampling, routed experts, norms, rotation, gates. Time of
-// one launch among many in a captured graph. Usage: cuda_small_bench
+// one launch among many in a captured graph. Usage: cuda_small_bench [between] [experts] [sampling]
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
@@ -267,21 +267,24 @@ class Bench {
   Arena arena_;
 };
 
-bool run() {
+bool run(const std::vector<std::string_view>& words) {
   const auto made = make_device(DeviceKind::cuda, {.batch_invariant = false});
   if (!made) {
     fmt::print(stderr, "{}\n", made.error().message);
     return false;
   }
   Bench bench(**made);
-  bench.between();
-  bench.experts(FormatId::bf16);
-  bench.experts(FormatId::q4_0);
-  bench.sampling();
+  const auto wanted = [&](std::string_view word) {
+    return words.empty() || std::find(words.begin(), words.end(), word) != words.end();
+  };
+  if (wanted("between")) bench.between();
+  if (wanted("experts")) bench.experts(FormatId::bf16);
+  if (wanted("experts")) bench.experts(FormatId::q4_0);
+  if (wanted("sampling")) bench.sampling();
   return true;
 }
 
 }  // namespace
 }  // namespace quern
 
-int main() { return quern::run() ? 0 : 1; }
+int main(int argc, char** argv) { return quern::run({argv + 1, argv + argc}) ? 0 : 1; }

@@ -270,6 +270,17 @@ void print_limits(const BenchOptions& options, const Instance& instance, const M
   }
 }
 
+/// What the device says of itself after the run.
+void print_readings(const BenchOptions& options, Device& device) {
+  for (const DeviceReading& reading : device.readings()) {
+    if (options.json) {
+      fmt::print("{{\"what\":\"reading\",\"size\":\"{}\",\"value\":{}}}\n", reading.name, reading.value);
+    } else {
+      fmt::print("  {:40}{:16.2f}\n", reading.name, reading.value);
+    }
+  }
+}
+
 /// Room for the steps where the user left it open.
 Status profile(BenchOptions& options, const MachineLimits& limits) {
   ASSIGN_OR_RETURN(const auto steps, parse_steps(options.profile));
@@ -348,7 +359,7 @@ Status measure_table(Instance& instance, const BenchOptions& options, std::vecto
 }
 
 Status measure(BenchOptions& options) {
-  if (options.hits.empty()) options.instance.prefix_caching = false;
+  if (!options.hits.empty()) options.instance.prefix_caching = true;
   ASSIGN_OR_RETURN(const auto workloads, parse_workloads(options.workloads));
   std::optional<Sweep> sweep;
   if (!options.sweep.concurrencies.empty()) {
@@ -364,7 +375,9 @@ Status measure(BenchOptions& options) {
   const int64_t start = now_us();
   ASSIGN_OR_RETURN(const auto instance, make_instance(options.instance));
   print_limits(options, *instance, limits, seconds_since(start));
-  return sweep ? sweep_loads(*instance, options, *sweep) : measure_all(*instance, options, workloads, limits);
+  TRY(sweep ? sweep_loads(*instance, options, *sweep) : measure_all(*instance, options, workloads, limits));
+  print_readings(options, *instance->device);
+  return {};
 }
 
 void add_table_flags(Flags& flags, RepeatOptions& table) {
@@ -386,6 +399,7 @@ void add_table_flags(Flags& flags, RepeatOptions& table) {
 int bench_command(std::span<char* const> arguments) {
   if (names_a_server(arguments)) return bench_url_command(arguments);
   BenchOptions options;
+  options.instance.prefix_caching = false;  // repeats have the same prompts
   Flags flags("quern bench [MODEL] [flags]    or    quern bench --url URL [flags]; see quern bench --url X --help",
               "quern bench model.gguf --prompt-lengths 512 --batch-sizes 1,8");
   flags.positional("MODEL", &options.instance.model);

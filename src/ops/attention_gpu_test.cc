@@ -102,7 +102,7 @@ using Row = std::vector<uint16_t>;
 class Fixture {
  public:
   Fixture(const Shape& shape, std::vector<int32_t> lengths, int32_t padding = 8)
-      : shape_(shape), padding_(padding), device_(1, 128 << 20) {
+      : shape_(shape), padding_(padding), device_(1, 320 << 20) {
     const auto sequences = static_cast<int32_t>(lengths.size());
     for (int32_t i = 0; i < sequences; ++i) {
       const auto seed = static_cast<uint32_t>(10 * i);
@@ -428,6 +428,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Shape{"Group4", 8, 2, 128}, Shape{"Window", 4, 1, 64, Dtype::f16, Dtype::f16, 1000},
                       Shape{"Sharp", 8, 2, 128, Dtype::bf16, Dtype::bf16, 0, 0, true, 16, false, 8},
                       Shape{"EightBits", 8, 2, 128, Dtype::bf16, Dtype::f8},
+                      Shape{"EightBitsInWindow", 32, 8, 64, Dtype::f16, Dtype::f8, 1500, 0, true, 32},
                       Shape{"SharpEightBits", 4, 1, 64, Dtype::f16, Dtype::f8, 1000, 0, true, 32, false, 8}),
     [](const auto& test) { return std::string(test.param.name); });
 

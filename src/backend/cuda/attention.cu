@@ -4,6 +4,7 @@
 
 #include "backend/cuda/attention_plain.h"
 #include "backend/cuda/attention_split.cuh"
+#include "backend/cuda/attention_widen.h"
 #include "backend/cuda/blas.h"
 
 namespace quern::cuda {
@@ -67,15 +68,29 @@ bool on_warpgroups(const Queue& queue, const PagedKv& kv, const AttentionParams&
          (kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256);
 }
 
+/// Bytes of partial sums.
+int64_t sums_bytes(const Queue& queue, const Tensor& q, const PagedKv& kv, const Segments& segments,
+                   const AttentionParams& params) {
+  const int64_t slot = tile_rows * (rounded_dims(kv.head_dim) + 2) * sizeof(float);
+  int64_t bytes = slots_of(queue, q, kv, segments, params.heads) * slot;
+  if (has_prompts(q, kv, segments, params.heads) && on_warpgroups(queue, kv, params)) {
+    bytes = std::max(bytes, prompt_scratch_bytes(queue, kv.head_dim));
+  }
+  return (bytes + 127) / 128 * 128;
+}
+
+/// Whether prompts' pages are widened before they are read.
+bool widens(const Queue& queue, const Tensor& q, const PagedKv& kv, const Segments& segments,
+            const AttentionParams& params) {
+  return kv.dtype == Dtype::f8 && has_prompts(q, kv, segments, params.heads) && on_warpgroups(queue, kv, params);
+}
+
 void attention_scratch(Queue queue, Tensor q, const PagedKv& kv, const Segments& segments,
                        const AttentionParams& params, int64_t& bytes) {
   bytes = 0;
   if (!on_matrix_units(q, kv)) return;
-  const int64_t slot = tile_rows * (rounded_dims(kv.head_dim) + 2) * sizeof(float);
-  bytes = slots_of(queue, q, kv, segments, params.heads) * slot;
-  if (has_prompts(q, kv, segments, params.heads) && on_warpgroups(queue, kv, params)) {
-    bytes = std::max(bytes, prompt_scratch_bytes(queue, kv.head_dim));
-  }
+  bytes = sums_bytes(queue, q, kv, segments, params);
+  if (widens(queue, q, kv, segments, params)) bytes += widened_bytes(kv, segments);
 }
 
 void launch_prompts(Queue queue, const SplitCall& split, Dtype pages) {
@@ -108,15 +123,19 @@ void attention(Queue queue, Tensor out, Tensor q, const PagedKv& kv, const Segme
   const bool aligned = aligned_queries(q);
   const bool direct = aligned && q.dtype == multiplied(kv);
   const bool prompts = has_prompts(q, kv, segments, params.heads);
-  const SplitCall split{.call = AttentionCall(out, q, kv, segments, params),
-                        .partials = reinterpret_cast<float*>(scratch),
-                        .slots = slots_of(queue, q, kv, segments, params.heads),
-                        .arrivals = native(queue).arrivals,
-                        .blocks = blocks_of(queue, q.dims[0], dims),
-                        .short_rows = prompts ? max_short_rows : std::numeric_limits<int>::max(),
-                        .early = q.dims[0] == segments.rows.dims[0],
-                        .aligned_queries = aligned,
-                        .direct_queries = direct};
+  SplitCall split{.call = AttentionCall(out, q, kv, segments, params),
+                  .partials = reinterpret_cast<float*>(scratch),
+                  .slots = slots_of(queue, q, kv, segments, params.heads),
+                  .arrivals = native(queue).arrivals,
+                  .blocks = blocks_of(queue, q.dims[0], dims),
+                  .short_rows = prompts ? max_short_rows : std::numeric_limits<int>::max(),
+                  .early = q.dims[0] == segments.rows.dims[0],
+                  .aligned_queries = aligned,
+                  .direct_queries = direct};
+  if (widens(queue, q, kv, segments, params)) {
+    split.widened = reinterpret_cast<int*>(scratch + sums_bytes(queue, q, kv, segments, params));
+    split.widened_capacity = widened_capacity(kv, segments);
+  }
   if (prompts && (direct || (kv.dtype == Dtype::f8 && aligned)) && on_warpgroups(queue, kv, params)) {
     launch_prompts(queue, split, kv.dtype);
   } else if (prompts) {

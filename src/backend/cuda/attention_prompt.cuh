@@ -28,7 +28,7 @@ class PromptGroup {
       if (of_warp(brief.any) == 0) return;
       look(memory_.sights(passages));
       scale_ = call_.sight.scale;
-      if constexpr (Shape::f8) scale_ *= call_.pages.key_scale(brief.head);
+      if constexpr (Shape::scaled) scale_ *= call_.pages.key_scale(brief.head);
       n = attend(brief, passages, n);
 #pragma unroll
       for (float& sum : total_) {
@@ -325,7 +325,7 @@ class PromptGroup {
       uint16_t* const to = static_cast<uint16_t*>(call_.out) +
                            row_begin(call_, brief.first_token, brief.head, number, call_.out_stride) + thread_ % 4 * 2;
       float factor = total_[half] > 0.0F ? 1.0F / total_[half] : 0.0F;
-      if constexpr (Shape::f8) factor *= call_.pages.value_scale(brief.head);
+      if constexpr (Shape::scaled) factor *= call_.pages.value_scale(brief.head);
 #pragma unroll
       for (int i = 0; i < dims / 8; ++i) {
         const float* two = sums_[i / (columns / 8)] + i % (columns / 8) * 4 + 2 * half;
@@ -335,7 +335,7 @@ class PromptGroup {
   }
 
   __device__ __forceinline__ unsigned packed(float low, float high) const {
-    if (Shape::f8 && call_.activations == Dtype::bf16) return pack<Bf16>(low, high);
+    if (Shape::scaled && call_.activations == Dtype::bf16) return pack<Bf16>(low, high);
     return pack<T>(low, high);
   }
 
@@ -361,6 +361,7 @@ __global__ void __launch_bounds__(Shape::threads, 1) attend_prompts(const __grid
   const PromptMemory<Shape> memory(memory_begin);
   if (threadIdx.x == 0) memory.make_barriers();
   wait_for_previous();
+  if (Shape::scaled && are_widened(split) != Shape::widened) return;
   PromptShare share;
   share.quantum = Shape::block;
   share.short_rows = split.short_rows;
@@ -392,12 +393,12 @@ void launch_prompts(Queue queue, const SplitCall& split) {
          Shape::shared_bytes, split);
 }
 
-template <typename T, bool f8 = false>
+template <typename T, Stored stored = Stored::floats>
 void launch_prompts_as(Queue queue, const SplitCall& split) {
   switch (split.call.pages.head_dim) {
-    case 64: return launch_prompts<T, PromptShape<64, f8>>(queue, split);
-    case 128: return launch_prompts<T, PromptShape<128, f8>>(queue, split);
-    default: return launch_prompts<T, PromptShape<256, f8>>(queue, split);
+    case 64: return launch_prompts<T, PromptShape<64, stored>>(queue, split);
+    case 128: return launch_prompts<T, PromptShape<128, stored>>(queue, split);
+    default: return launch_prompts<T, PromptShape<256, stored>>(queue, split);
   }
 }
 #endif

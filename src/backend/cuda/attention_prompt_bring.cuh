@@ -8,6 +8,17 @@
 namespace quern::cuda {
 
 #ifdef __CUDACC__
+/// Whether the call's prompts read half floats that were made before it.
+__device__ __forceinline__ bool are_widened(const SplitCall& split) {
+  return split.widened != nullptr && split.widened[split.call.spans.segments] != 0;
+}
+
+/// Where a segment's pages are listed; of widened ones, where the first of them is.
+template <typename Shape>
+__device__ __forceinline__ const int* table_of(const AttentionCall& call, int segment) {
+  return call.pages.table + (Shape::widened ? segment : call.spans.rows[segment] * call.pages.table_stride);
+}
+
 /// Pages of the units of a quantum, one in each lane; -1 for units that no row sees.
 template <typename Shape>
 __device__ __forceinline__ int page_of(const Pages& pages, const int* table, const Passage& passage, int quantum) {
@@ -15,7 +26,8 @@ __device__ __forceinline__ int page_of(const Pages& pages, const int* table, con
   const int key = quantum * Shape::block + unit * unit_keys;
   const bool seen = unit < Shape::block / unit_keys && key + unit_keys > passage.first && key <= passage.prompt.last &&
                     quantum < passage.end_quantum;
-  return seen ? table[key / pages.page_tokens] : -1;
+  if (!seen) return -1;
+  return Shape::widened ? *table + key / pages.page_tokens : table[key / pages.page_tokens];
 }
 
 /// One warp: brings the keys, or the values, of a share into shared memory.
@@ -29,7 +41,7 @@ __device__ void bring_pages(const PromptMemory<Shape>& memory, const AttentionCa
   const int lane = threadIdx.x % 32;
   int n = 0;
   do {
-    const int* table = pages.table + call.spans.rows[passage.segment] * pages.table_stride;
+    const int* table = table_of<Shape>(call, passage.segment);
     int page = page_of<Shape>(pages, table, passage, passage.quantum);
     for (int quantum = passage.quantum; quantum < passage.end_quantum; ++quantum, ++n) {
       const int next_page = page_of<Shape>(pages, table, passage, quantum + 1);
@@ -66,7 +78,7 @@ class Parts {
   __device__ Side side() const { return warp_ % 2 == 0 ? Side::keys : Side::values; }
 
   __device__ void begin(const AttentionCall& call, const Passage& passage) {
-    table_ = pages_.table + call.spans.rows[passage.segment] * pages_.table_stride;
+    table_ = table_of<Shape>(call, passage.segment);
     quantum_ = passage.quantum;
     part_ = 0;
     next_page_ = page_of<Shape>(pages_, table_, passage, quantum_);
@@ -233,7 +245,7 @@ __device__ void bring_queries(const PromptMemory<Shape>& memory, const SplitCall
     end_copies();
     more = share.advance(passage, call);
     wait_for_copies<0>();
-    if (Shape::f8 && !split.direct_queries) {
+    if (Shape::scaled && !split.direct_queries) {
 #pragma unroll 4
       for (int i = thread; i < prompt_rows * row_chunks; i += Shape::loaders) {
         halve_chunk(memory.queries(n) + query_offset<Shape>(i / row_chunks, i % row_chunks));

@@ -6,10 +6,16 @@
 
 namespace quern::cuda {
 
-/// How a head size is computed. With `is_f8` pages hold 8-bit floats, which come in parts and become half floats.
-template <int head_dims, bool is_f8 = false>
+/// What pages hold: floats of 16 bits; 8-bit floats, which come in parts and become half floats; or half floats that
+/// were 8-bit floats before (attention_widen.h).
+enum class Stored { floats, f8, widened };
+
+/// How a head size is computed.
+template <int head_dims, Stored stored = Stored::floats>
 struct PromptShape {
-  static constexpr bool f8 = is_f8;
+  static constexpr bool f8 = stored == Stored::f8;
+  static constexpr bool widened = stored == Stored::widened;
+  static constexpr bool scaled = stored != Stored::floats;  // and queries may have to become half floats
   static constexpr int dims = head_dims;
   static constexpr int panels = dims / panel_dims;
   static constexpr int block = dims == 256 ? 64 : 128;  // keys of a quantum

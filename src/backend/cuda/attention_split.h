@@ -18,10 +18,12 @@ struct SplitCall {
   int64_t slots;
   unsigned* arrivals;  // [blocks], zero before and after
   int blocks;
-  int short_rows;        // segments with more query rows than this are left to a kernel for prompts
-  bool early;            // old keys may be read while the kernels in front still run: steps of one token per segment
-  bool aligned_queries;  // to 16 bytes
-  bool direct_queries;   // and of the type that the matrix units multiply
+  int short_rows;          // segments with more query rows than this are left to a kernel for prompts
+  bool early;              // old keys may be read while the kernels in front still run: steps of one token per segment
+  bool aligned_queries;    // to 16 bytes
+  bool direct_queries;     // and of the type that the matrix units multiply
+  int* widened = nullptr;  // what widen_prompts() writes
+  int widened_capacity = 0;  // pages
 };
 
 /// `dims`: 64, 128 or 256, at least the head size.

@@ -2,6 +2,7 @@
 #include "tensor/device.h"
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <cuda_runtime.h>
 #include <fmt/format.h>
@@ -238,6 +239,8 @@ class CudaDevice final : public Device {
 
   std::unique_ptr<Captured> capture(const std::function<void(Queue)>& work) override {
     check(cudaSetDevice(index_), "choosing it");
+    const int64_t start = now_us();
+    const int64_t free_before = free_bytes();
     CudaQueue recording = queue_;
     Held held;
     recording.held = &held;
@@ -254,6 +257,9 @@ class CudaDevice final : public Device {
     check(cudaGraphUpload(executable, recording.stream), "capture");
     check(cudaStreamSynchronize(recording.stream), "capture");
     cudaStreamDestroy(recording.stream);
+    captures_.fetch_add(1);
+    capture_us_.fetch_add(now_us() - start);
+    captured_bytes_.fetch_add(free_before - free_bytes());
     return std::make_unique<CapturedGraph>(executable, this->queue());
   }
 
@@ -268,6 +274,13 @@ class CudaDevice final : public Device {
     add("quern:gpu_temperature_celsius", "Temperature of the GPU.", now.temperature_celsius);
     add("quern:gpu_sm_clock_hertz", "Clock of the GPU's multiprocessors.", now.sm_clock_hz);
     add("quern:gpu_memory_used_bytes", "GPU memory in use by all processes.", now.memory_used_bytes);
+    const auto captures = captures_.load();
+    all.push_back({"quern:gpu_captured_steps", "Steps that were captured, to be launched as a whole.",
+                   static_cast<double>(captures)});
+    all.push_back({"quern:gpu_capture_seconds", "Time that this took, beside the steps.",
+                   1e-6 * static_cast<double>(capture_us_.load())});
+    all.push_back({"quern:gpu_captured_bytes", "GPU memory that captured steps hold.",
+                   static_cast<double>(captured_bytes_.load())});
     return all;
   }
 
@@ -317,6 +330,9 @@ class CudaDevice final : public Device {
   std::unique_ptr<Nvml> nvml_;
   std::array<cudaEvent_t, marks> events_{};
   QueueMark next_mark_ = 0;
+  std::atomic<int64_t> captures_ = 0;
+  std::atomic<int64_t> capture_us_ = 0;
+  std::atomic<int64_t> captured_bytes_ = 0;
   std::mutex mutex_;
   std::unordered_map<std::byte*, Block> blocks_;
   int64_t allocated_ = 0;
