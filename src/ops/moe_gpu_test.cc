@@ -41,12 +41,19 @@ struct Experts {
     }
   }
 
-  double dot(int expert, int row, FloatMatrix& x, int pair) const {
+  /// `deviation`: the root of the sum of its squared terms.
+  double dot(int expert, int row, FloatMatrix& x, int pair, double* deviation = nullptr) const {
     const RandomWeight& weight = weights[static_cast<size_t>(2 * expert + row / part_rows)];
     double sum = 0.0;
-    for (int c = 0; c < weight.weight.cols; ++c)
-      sum += static_cast<double>(weight.at(row % part_rows, c)) * x.get(pair, c);
-    return sum * static_cast<double>(scales[static_cast<size_t>(2 * expert * part_rows + row)]);
+    double squares = 0.0;
+    for (int c = 0; c < weight.weight.cols; ++c) {
+      const double term = static_cast<double>(weight.at(row % part_rows, c)) * x.get(pair, c);
+      sum += term;
+      squares += term * term;
+    }
+    const auto scale = static_cast<double>(scales[static_cast<size_t>(2 * expert * part_rows + row)]);
+    if (deviation != nullptr) *deviation = scale * std::sqrt(squares);
+    return sum * scale;
   }
 };
 
@@ -74,13 +81,17 @@ struct Pairs {
   }
 };
 
-void expect_products(const Experts& experts, FloatMatrix& x, Dtype type, const Pairs& pairs, const Tensor& y) {
+/// `rounded`: weights may have been rounded to the type.
+void expect_products(const Experts& experts, FloatMatrix& x, Dtype type, const Pairs& pairs, const Tensor& y,
+                     bool rounded = false) {
   for (int pair = 0; pair < y.dims[0]; ++pair) {
     const int expert = pairs.expert_of(pair);
     for (int row = 0; row < y.dims[1]; row += 1 + pair % 5) {
-      const double expected = experts.dot(expert, row, x, pair);
+      double deviation = 0.0;
+      const double expected = experts.dot(expert, row, x, pair, &deviation);
       ASSERT_NEAR(float_at(y, pair, row), expected,
-                  2e-4 + 4e-3 * (type == Dtype::f32 ? 0.0 : 1.0) + 2 * rounding(type) * std::abs(expected))
+                  2e-4 + 4e-3 * (type == Dtype::f32 ? 0.0 : 1.0) + 2 * rounding(type) * std::abs(expected) +
+                      (rounded ? 8 * rounding(type) * deviation : 0.0))
           << "pair " << pair << " expert " << expert << " row " << row;
     }
   }
@@ -211,37 +222,66 @@ TEST_F(MoeGpu, MultipliesTheExpertsOfOneToken) {
   }
 }
 
-/// Tiles of pairs, one of them not full, of experts with many, few and no pairs.
-TEST_F(MoeGpu, MultipliesManyPairsOfHalfTypes) {
-  const std::vector<int32_t> counts{300, 0, 128, 1, 131};
-  Pairs pairs(counts, 280);
-  for (size_t i = 0; i < pairs.tokens.size(); ++i) pairs.tokens[i] = static_cast<int32_t>(i * 31 % 280);
-  for (const auto& [type, format] : {std::pair{Dtype::f16, FormatId::f16}, std::pair{Dtype::bf16, FormatId::bf16}}) {
-    const Experts experts(format, 5, 104, 192, true);
-    TestDevice device;
-    Exec exec = device.exec();
-    exec.activations = type;
-    exec.queue.batch_invariant = false;
-    FloatMatrix x = FloatMatrix::random(type, 560, 192, 8, 3);
-    FloatMatrix of_tokens = FloatMatrix::random(type, 280, 192, 8, 4, 0.1F);
+/// Products with one part, with two, and gated ones, of experts with many, few and no pairs: tiles that are not full.
+void expect_many(const std::vector<int32_t>& counts, Dtype type, FormatId format) {
+  constexpr int rows = 104;
+  constexpr int cols = 256;
+  SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::string(format_info(format).name));
+  const auto experts_count = static_cast<int>(counts.size());
+  const int all = std::accumulate(counts.begin(), counts.end(), 0);
+  const int tokens = all / 2;
+  Pairs pairs(counts, tokens);
+  for (size_t i = 0; i < pairs.tokens.size(); ++i) {
+    pairs.tokens[i] = static_cast<int32_t>(i * 31 % static_cast<size_t>(tokens));
+  }
+  const Experts experts(format, experts_count, rows, cols, true);
+  std::vector<Matrix> single = experts.matrices;
+  for (Matrix& matrix : single) {
+    matrix.count = 1;
+    matrix.rows = rows;
+  }
+  TestDevice device;
+  Exec exec = device.exec();
+  exec.activations = type;
+  exec.queue.batch_invariant = false;
+  FloatMatrix x = FloatMatrix::random(type, all, cols, 8, 3);
+  FloatMatrix of_tokens = FloatMatrix::random(type, tokens, cols, 8, 4, 0.1F);
 
-    const Tensor y = expert_linear(exec, x.tensor(), experts.matrices.data(), pairs.routing);
-    const Tensor gates = expert_gated(exec, of_tokens.tensor(), experts.matrices.data(), pairs.routing,
-                                      Activation::silu, experts.matrices.data());
+  const Tensor one = expert_linear(exec, x.tensor(), single.data(), pairs.routing);
+  const Tensor two = expert_linear(exec, x.tensor(), experts.matrices.data(), pairs.routing);
+  const Tensor gates =
+      expert_gated(exec, of_tokens.tensor(), experts.matrices.data(), pairs.routing, Activation::silu, single.data());
 
-    expect_products(experts, x, type, pairs, y);
-    for (int pair = 0; pair < 560; ++pair) {
-      const int expert = pairs.expert_of(pair);
-      const int token = pairs.tokens[static_cast<size_t>(pair)];
-      for (int row = pair % 7; row < 104; row += 7) {
-        const double gate = experts.dot(expert, row, of_tokens, token);
-        const double up = experts.dot(expert, 104 + row, of_tokens, token);
-        ASSERT_NEAR(float_at(gates, pair, row), silu(gate) * up,
-                    1e-4 + 4 * rounding(type) * (std::abs(gate) + 1) * (std::abs(up) + 1))
-            << "pair " << pair << " row " << row;
-      }
+  expect_products(experts, x, type, pairs, one, true);
+  expect_products(experts, x, type, pairs, two, true);
+  for (int pair = 0; pair < all; ++pair) {
+    const int expert = pairs.expert_of(pair);
+    const int token = pairs.tokens[static_cast<size_t>(pair)];
+    for (int row = pair % 7; row < rows; row += 7) {
+      double deviations[2];
+      const double gate = experts.dot(expert, row, of_tokens, token, deviations);
+      const double up = experts.dot(expert, rows + row, of_tokens, token, deviations + 1);
+      const double spread =
+          8 * rounding(type) * (deviations[0] * (std::abs(up) + 1) + deviations[1] * (std::abs(gate) + 1));
+      ASSERT_NEAR(float_at(gates, pair, row), silu(gate) * up,
+                  1e-4 + 4 * rounding(type) * (std::abs(gate) + 1) * (std::abs(up) + 1) + spread)
+          << "pair " << pair << " row " << row;
     }
   }
+}
+
+TEST_F(MoeGpu, MultipliesManyPairs) {
+  for (const std::vector<int32_t>& counts :
+       {std::vector<int32_t>{40, 0, 70, 1, 91}, {300, 0, 128, 1, 131}, {900, 0, 257, 1, 600}}) {
+    expect_many(counts, Dtype::f16, FormatId::f16);
+    expect_many(counts, Dtype::bf16, FormatId::bf16);
+    expect_many(counts, Dtype::bf16, FormatId::q4_0);
+    expect_many(counts, Dtype::f16, FormatId::q4_k);
+  }
+}
+
+TEST_F(MoeGpu, MultipliesManyPairsOfEveryFormat) {
+  for (const FormatId format : all_format_ids) expect_many({130, 0, 70, 1, 129}, Dtype::bf16, format);
 }
 
 /// The bits of a pair's result, however many pairs its expert has.

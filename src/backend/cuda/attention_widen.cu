@@ -14,8 +14,8 @@ constexpr int64_t most_bytes = int64_t{128} << 20;
 constexpr int page_parts = 4;  // that blocks take one by one
 // Where it is faster (measured): each key is read for so many tiles of query rows, and all heads' tiles have so many
 // keys.
-constexpr int64_t least_tiles = 16;
-constexpr int64_t least_cost = 1'000'000;
+constexpr int64_t least_tiles = 8;
+constexpr int64_t least_cost = 250'000;
 
 /// Of one layer.
 int64_t widened_page_bytes(const Pages& pages) { return int64_t{4} * pages.kv_heads * pages.head_elements; }
@@ -105,13 +105,13 @@ __device__ __forceinline__ void widen_part(const Pages& pages, const std::byte* 
       const int row = element >> dim_bits;  // of all units
       const int dim = element & (pages.head_dim - 1);
       uint16_t* const unit = to + ((row / unit_keys * unit_keys) << dim_bits);
-      const auto two = [](uint32_t low, uint32_t high) {
-        return uint4{halves_of_e4m3(low), halves_of_e4m3(low >> 16), halves_of_e4m3(high), halves_of_e4m3(high >> 16)};
+      const auto store = [unit, &pages](int row_in_unit, int at, uint32_t low, uint32_t high) {
+        __stcg(reinterpret_cast<uint4*>(unit + panel_offset(pages.head_dim, row_in_unit, at)),
+               make_uint4(halves_of_e4m3(low), halves_of_e4m3(low >> 16), halves_of_e4m3(high),
+                          halves_of_e4m3(high >> 16)));  // the plain assignment would be four stores
       };
-      *reinterpret_cast<uint4*>(unit + panel_offset(pages.head_dim, row % unit_keys, dim)) =
-          two(loaded[j].x, loaded[j].y);
-      *reinterpret_cast<uint4*>(unit + panel_offset(pages.head_dim, row % unit_keys, dim + chunk_dims)) =
-          two(loaded[j].z, loaded[j].w);
+      store(row % unit_keys, dim, loaded[j].x, loaded[j].y);
+      store(row % unit_keys, dim + chunk_dims, loaded[j].z, loaded[j].w);
     }
   }
 }

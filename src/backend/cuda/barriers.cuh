@@ -50,6 +50,25 @@ __device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap& map, in
       : "memory");
 }
 
+/// The same of three dimensions.
+__device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap& map, int c0, int c1, int c2,
+                                         unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(barrier)
+      : "memory");
+}
+/// The same of five dimensions.
+__device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap& map, int c0, int c1, int c2, int c3, int c4,
+                                         unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+      "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier)
+      : "memory");
+}
+
 /// The same of four dimensions.
 __device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap& map, int c0, int c1, int c2, int c3,
                                          unsigned barrier) {

@@ -42,6 +42,24 @@ bool describe_rows(CUtensorMap& map, const std::byte* data, int64_t row_bytes, i
                    {static_cast<cuuint32_t>(box_bytes), static_cast<cuuint32_t>(box_rows)});
 }
 
+bool describe_rows(CUtensorMap& map, const BoxedMatrices& matrices, int box_bytes, int box_rows) {
+  return encode<3>(map, matrices.data,
+                   {static_cast<cuuint64_t>(matrices.row_bytes), static_cast<cuuint64_t>(matrices.rows),
+                    static_cast<cuuint64_t>(matrices.count)},
+                   {static_cast<cuuint64_t>(matrices.row_bytes), static_cast<cuuint64_t>(matrices.step)},
+                   {static_cast<cuuint32_t>(box_bytes), static_cast<cuuint32_t>(box_rows), 1});
+}
+
+bool describe_both(CUtensorMap& map, const BoxedMatrices& first, int64_t apart, int box_bytes, int box_rows) {
+  constexpr int together = 8;
+  const auto row = static_cast<cuuint64_t>(first.row_bytes);
+  return encode<5>(
+      map, first.data,
+      {row, together, 2, static_cast<cuuint64_t>(first.rows / together), static_cast<cuuint64_t>(first.count)},
+      {row, static_cast<cuuint64_t>(apart), row * together, static_cast<cuuint64_t>(first.step)},
+      {static_cast<cuuint32_t>(box_bytes), together, 2, static_cast<cuuint32_t>(box_rows / 2 / together), 1});
+}
+
 bool describe_both(CUtensorMap& map, const std::byte* data, int64_t row_bytes, int32_t rows_each, int box_bytes,
                    int box_rows) {
   constexpr int together = 8;

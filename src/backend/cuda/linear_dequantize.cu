@@ -8,6 +8,7 @@ namespace quern::cuda {
 namespace {
 
 constexpr int warps = 8;
+constexpr int warp_records = 4;
 
 /// Two floats, rounded, in one word.
 template <typename T>
@@ -22,26 +23,18 @@ struct Range {
   int32_t first;  // of the rows, a multiple of panel_height
   int32_t count;
   const float* scales;  // of all rows, or null
+  int64_t data_step;    // bytes from weight to weight, of so many as the grid is high
+  int64_t to_step;      // elements
 
   __device__ float scale(int64_t row) const { return scales == nullptr ? 1.0F : scales[first + row]; }
 };
 
-/// One warp for each record.
+/// A record's values, of which a lane has some, as floats of the type T.
 template <typename Format, typename T>
-__global__ void __launch_bounds__(32 * warps) dequantize_records(T* to, const std::byte* data, Range range) {
+__device__ __forceinline__ void store_record(T* to, const Unit<Format, T>& unit, const Range& range, int64_t panel,
+                                             int record) {
   using P = Packed<Format>;
-  allow_next();
   const int lane = threadIdx.x % 32;
-  const int records = records_of(range.cols);
-  const int64_t number = int64_t{blockIdx.x} * warps + threadIdx.x / 32;
-  const int64_t panel = number / records;
-  const int record = static_cast<int>(number % records);
-  if (panel * panel_height >= range.count) return wait_for_previous();
-  const std::byte* const from = data + (range.first / panel_height + panel) * panel_bytes<Format>(range.cols);
-  Unit<Format, T> unit;
-  unit.load(from + headers_bytes<Format>(range.cols) + int64_t{record} * P::record_bytes,
-            from + record / 2 * panel_height * P::header, lane);
-  wait_for_previous();
 #pragma unroll
   for (int block = 0; block < Unit<Format, T>::blocks; ++block) {
     const Fragments levels = unit.fragments(block);
@@ -63,12 +56,41 @@ __global__ void __launch_bounds__(32 * warps) dequantize_records(T* to, const st
       }
       T* const out = to + row * range.cols + column;
       if constexpr (P::narrow) {
-        *reinterpret_cast<uint2*>(out + 4 * (lane % 4)) = {words[0], words[1]};
-        *reinterpret_cast<uint2*>(out + 16 + 4 * (lane % 4)) = {words[2], words[3]};
-      } else {
-        *reinterpret_cast<uint4*>(out + 8 * (lane % 4)) = {words[0], words[1], words[2], words[3]};
+        __stcg(reinterpret_cast<uint2*>(out + 4 * (lane % 4)), make_uint2(words[0], words[1]));
+        __stcg(reinterpret_cast<uint2*>(out + 16 + 4 * (lane % 4)), make_uint2(words[2], words[3]));
+      } else {  // the plain assignment would be four stores
+        __stcg(reinterpret_cast<uint4*>(out + 8 * (lane % 4)), make_uint4(words[0], words[1], words[2], words[3]));
       }
     }
+  }
+}
+
+/// A warp for some neighbouring records, all of which are on their way together.
+template <typename Format, typename T>
+__global__ void __launch_bounds__(32 * warps) dequantize_records(T* to, const std::byte* data, Range range) {
+  using P = Packed<Format>;
+  allow_next();
+  const int lane = threadIdx.x % 32;
+  const int records = records_of(range.cols);
+  const int turns = (records + warp_records - 1) / warp_records;
+  const int64_t number = int64_t{blockIdx.x} * warps + threadIdx.x / 32;
+  const int64_t panel = number / turns;
+  const int first = static_cast<int>(number % turns) * warp_records;
+  if (panel * panel_height >= range.count) return wait_for_previous();
+  const std::byte* const from =
+      data + blockIdx.y * range.data_step + (range.first / panel_height + panel) * panel_bytes<Format>(range.cols);
+  to += blockIdx.y * range.to_step;
+  Unit<Format, T> units[warp_records];
+#pragma unroll
+  for (int i = 0; i < warp_records; ++i) {
+    const int record = min(first + i, records - 1);
+    units[i].load(from + headers_bytes<Format>(range.cols) + int64_t{record} * P::record_bytes,
+                  from + record / 2 * panel_height * P::header, lane);
+  }
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < warp_records; ++i) {
+    if (first + i < records) store_record<Format, T>(to, units[i], range, panel, first + i);
   }
 }
 
@@ -80,13 +102,15 @@ __global__ void __launch_bounds__(32 * warps) convert_rows(T* to, const std::byt
   const int eighths = range.cols / 8;
   const int64_t row = number / eighths;
   if (row >= range.count) return wait_for_previous();
+  data += blockIdx.y * range.data_step;
+  to += blockIdx.y * range.to_step;
   const Eight values = decode_packed<Format>(data, range.cols, range.first + row, static_cast<int>(number % eighths));
   const float scale = range.scale(row);
   wait_for_previous();
   uint32_t words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) words[i] = rounded<T>(scale * values.v[2 * i], scale * values.v[2 * i + 1]);
-  *reinterpret_cast<uint4*>(to + 8 * number) = {words[0], words[1], words[2], words[3]};
+  __stcg(reinterpret_cast<uint4*>(to + 8 * number), make_uint4(words[0], words[1], words[2], words[3]));
 }
 
 template <typename Y>
@@ -100,16 +124,17 @@ __global__ void __launch_bounds__(256) add_bias(Y* y, int64_t stride, const floa
 }
 
 template <typename T>
-void dequantize_to(const Queue& queue, T* to, const Weight& weight, Range range) {
+void dequantize_to(const Queue& queue, T* to, const Weight& weight, Range range, unsigned weights) {
   visit_format(weight.format, [&]<typename Format>(Format) {
     if constexpr (in_rows<Format>) {
       const int64_t threads = int64_t{range.count} * (range.cols / 8);
       const auto blocks = static_cast<unsigned>((threads + 32 * warps - 1) / (32 * warps));
-      launch(queue, convert_rows<Format, T>, blocks, 32 * warps, 0, to, weight.data, range);
+      launch(queue, convert_rows<Format, T>, dim3(blocks, weights), 32 * warps, 0, to, weight.data, range);
     } else {
-      const int64_t records = int64_t{(range.count + panel_height - 1) / panel_height} * records_of(range.cols);
-      const auto blocks = static_cast<unsigned>((records + warps - 1) / warps);
-      launch(queue, dequantize_records<Format, T>, blocks, 32 * warps, 0, to, weight.data, range);
+      const int64_t turns = (records_of(range.cols) + warp_records - 1) / warp_records;
+      const int64_t all = (range.count + panel_height - 1) / panel_height * turns;
+      const auto blocks = static_cast<unsigned>((all + warps - 1) / warps);
+      launch(queue, dequantize_records<Format, T>, dim3(blocks, weights), 32 * warps, 0, to, weight.data, range);
     }
   });
 }
@@ -118,11 +143,21 @@ void dequantize_to(const Queue& queue, T* to, const Weight& weight, Range range)
 
 void dequantize(const Queue& queue, std::byte* to, Dtype activations, const Weight& weight, const float* scales,
                 int32_t first, int32_t count) {
-  const Range range{weight.cols, first, count, scales};
+  const Range range{weight.cols, first, count, scales, 0, 0};
   if (activations == Dtype::f16) {
-    dequantize_to(queue, reinterpret_cast<Half*>(to), weight, range);
+    dequantize_to(queue, reinterpret_cast<Half*>(to), weight, range, 1);
   } else {
-    dequantize_to(queue, reinterpret_cast<Bf16*>(to), weight, range);
+    dequantize_to(queue, reinterpret_cast<Bf16*>(to), weight, range, 1);
+  }
+}
+
+void dequantize_all(const Queue& queue, std::byte* to, Dtype activations, const Weight& first, int64_t step,
+                    int32_t weights, int64_t to_step) {
+  const Range range{first.cols, 0, first.rows, nullptr, step, to_step / 2};
+  if (activations == Dtype::f16) {
+    dequantize_to(queue, reinterpret_cast<Half*>(to), first, range, static_cast<unsigned>(weights));
+  } else {
+    dequantize_to(queue, reinterpret_cast<Bf16*>(to), first, range, static_cast<unsigned>(weights));
   }
 }
 

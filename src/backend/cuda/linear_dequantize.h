@@ -12,6 +12,10 @@ namespace quern::cuda {
 void dequantize(const Queue& queue, std::byte* to, Dtype activations, const Weight& weight, const float* scales,
                 int32_t first, int32_t count);
 
+/// The same of whole weights that lie `step` bytes apart, without scales, to where `to_step` bytes are between them.
+void dequantize_all(const Queue& queue, std::byte* to, Dtype activations, const Weight& first, int64_t step,
+                    int32_t weights, int64_t to_step);
+
 /// y[t] = bias, or y[t] += bias with `accumulate`.   y: [tokens, rows]   bias: [rows] f32
 void begin_with_bias(const Queue& queue, Tensor y, Tensor bias, bool accumulate);
 

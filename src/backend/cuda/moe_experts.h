@@ -27,10 +27,13 @@ struct ExpertJob {
   ExpertPart parts[3];
   int32_t cols = 0;
   int32_t experts = 0;
-  int32_t slots = 0;       // experts that can have pairs
-  int32_t pairs = 0;       // of all experts of the step
-  bool one_token = false;  // these are all experts, with a pair of one token each
-  int32_t row_groups = 1;  // groups of 16 rows in a tile; the warps of a group share its columns
+  int32_t slots = 0;  // experts that can have pairs
+  int32_t pairs = 0;  // of all experts of the step
+  int32_t all_experts = 0;
+  std::byte* inputs = nullptr;   // of many pairs: a place for what they read, and for experts' weights as half floats;
+  std::byte* weights = nullptr;  // or null
+  bool one_token = false;        // these are all experts, with a pair of one token each
+  int32_t row_groups = 1;        // groups of 16 rows in a tile; the warps of a group share its columns
   const int32_t* starts = nullptr;
   const int32_t* tokens = nullptr;  // which row of x each pair reads; null: its own
   const void* x = nullptr;
@@ -90,6 +93,13 @@ void launch_experts(const Queue& queue, ExpertJob job, int pairs);
 /// x in rows of whole 16 bytes. One for each of these formats and type of activations.
 template <typename Format, typename T>
 bool launch_one_experts(const Queue& queue, const ExpertJob& job);
+
+/// The same on GPUs with matrix instructions of warpgroups: whether it can, and false if the driver cannot. Inputs lie
+/// in the order of pairs: gather_pairs() makes that.   to: [pairs, cols]
+bool takes_wide_experts(const ExpertJob& job);
+template <typename T>
+bool launch_wide_experts(const Queue& queue, const ExpertJob& job);
+void gather_pairs(const Queue& queue, std::byte* to, const ExpertJob& job);
 
 /// For weights of the activations' type and many pairs of each expert. A result depends on how its sum is cut.
 template <typename T>

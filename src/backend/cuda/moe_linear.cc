@@ -2,14 +2,19 @@
 // launch.
 #include <algorithm>
 
+#include "backend/cuda/blas.h"
 #include "backend/cuda/moe_experts.h"
 #include "backend/cuda/packed.cuh"
 
 namespace quern::cuda {
 namespace {
 
-/// From this many pairs of an expert on, tiles of them are worth while.
+// Measured: from so many pairs of an expert on mma tiles are worth while; from so many of all experts on those of
+// moe_wide.cu are faster, and from so many of an expert in the mean also where weights have to become half floats.
 constexpr int many_pairs = 64;
+constexpr int wide_pairs = 16;
+constexpr int dequantized_pairs = 24;
+constexpr int64_t dequantized_bytes = int64_t{256} << 20;  // at once
 
 bool same_formats(const Matrix& a, const Matrix& b) {
   for (int32_t p = 0; p < a.count; ++p) {
@@ -54,6 +59,84 @@ bool takes_units(FormatId format, Dtype activations, int32_t cols) {
   return takes;
 }
 
+int64_t half_bytes(const Matrix& matrix) { return int64_t{2} * matrix.rows * matrix.cols; }
+
+/// Experts whose weights are half floats at once.
+int32_t experts_at_once(int32_t experts, int64_t bytes_each) {
+  return static_cast<int32_t>(std::clamp<int64_t>(dequantized_bytes / bytes_each, 1, experts));
+}
+
+bool is_half(FormatId format) { return format == FormatId::f16 || format == FormatId::bf16; }
+
+/// Memory that moe_wide.cu wants for what pairs read and for weights; none where it is not wanted.
+struct WideMemory {
+  int64_t inputs = 0;
+  int64_t weights = 0;
+
+  WideMemory(const Queue& queue, const Matrix* matrices, int32_t experts, int32_t pairs, bool gathers) {
+    static const bool can = runs_warpgroups();
+    const Matrix& matrix = matrices[0];
+    const bool half = is_half(matrix.parts[0].format);
+    if (!can || queue.batch_invariant || pairs < (half ? wide_pairs : dequantized_pairs * experts)) return;
+    if (gathers) inputs = (int64_t{2} * pairs * matrix.cols + 255) / 256 * 256;
+    if (!half) weights = experts_at_once(experts, half_bytes(matrix)) * half_bytes(matrix);
+  }
+  void give(ExpertJob& job, std::byte* scratch) const {
+    if (inputs > 0) job.inputs = scratch;
+    if (weights > 0) job.weights = scratch + inputs;
+  }
+};
+
+/// Gives pairs of many their inputs in order.
+void gather_inputs(const Queue& queue, ExpertJob& job) {
+  if (job.tokens == nullptr) return;
+  gather_pairs(queue, job.inputs, job);
+  job.x = job.inputs;
+  job.x_stride = job.cols;
+  job.tokens = nullptr;
+}
+
+/// Multiplies by moe_wide.cu weights of the activations' type.
+template <typename T>
+bool by_wide(const Queue& queue, ExpertJob job) {
+  if ((job.tokens != nullptr && job.inputs == nullptr) || !takes_wide_experts(job)) return false;
+  gather_inputs(queue, job);
+  return launch_wide_experts<T>(queue, job);
+}
+
+/// The same of others, which become that, some experts at a time.
+template <typename T>
+bool by_dequantized(const Queue& queue, FormatId format, Dtype activations, ExpertJob job) {
+  if (job.weights == nullptr || (job.tokens != nullptr && job.inputs == nullptr)) return false;
+  const int parts = job.gated ? 2 : 1;
+  ExpertJob some = job;
+  int64_t bytes = 0;
+  for (int p = 0; p < parts; ++p) {
+    some.parts[p].data = job.weights + bytes;
+    bytes += int64_t{2} * job.parts[p].rows * job.cols;
+  }
+  for (int p = 0; p < parts; ++p) some.parts[p].step = bytes;
+  some.experts = experts_at_once(job.experts, bytes);
+  if (!takes_wide_experts(some)) return false;
+  gather_inputs(queue, some);
+  for (int32_t first = 0; first < job.experts; first += some.experts) {
+    some.experts = std::min(some.experts, job.experts - first);
+    some.slots = std::min(some.experts, job.pairs);
+    some.starts = job.starts + first;
+    if (job.first.scale != nullptr) some.first.scale = job.first.scale + first * job.scale_step;
+    if (job.first.bias != nullptr) some.first.bias = job.first.bias + first * job.bias_step;
+    for (int p = 0; p < parts; ++p) {
+      const ExpertPart& part = job.parts[p];
+      const Weight weight{
+          format, Layout::packed, part.rows, job.cols, const_cast<std::byte*>(part.data) + first * part.step, nullptr};
+      dequantize_all(queue, const_cast<std::byte*>(some.parts[p].data), activations, weight, part.step, some.experts,
+                     bytes);
+    }
+    CHECK(launch_wide_experts<T>(queue, some));
+  }
+  return true;
+}
+
 void launch_part(const Queue& queue, FormatId format, Dtype activations, const ExpertJob& job, int pairs) {
   const bool aligned = job.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(job.x) % 16 == 0;
   const bool one_token = job.one_token && !queue.batch_invariant && (job.gated || job.parts[1].rows == 0);
@@ -67,7 +150,10 @@ void launch_part(const Queue& queue, FormatId format, Dtype activations, const E
           if (one_token && launch_one_experts<Format, T>(queue, job)) return;
         }
         if constexpr (is_float<Format>) {
+          if (!queue.batch_invariant && job.pairs >= wide_pairs && by_wide<T>(queue, job)) return;
           if (!queue.batch_invariant && pairs >= many_pairs) return launch_expert_tiles<T>(queue, job);
+        } else if (by_dequantized<T>(queue, format, activations, job)) {
+          return;
         }
         launch_experts<Format, T>(queue, job, pairs);
       }
@@ -125,6 +211,7 @@ void multiply(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Rou
     job.experts = end - first;
     job.slots = std::min(job.experts, pairs);
     job.pairs = pairs;
+    job.all_experts = experts;
     job.starts = routing.starts.as<int32_t>() + first;
     job.one_token = routing.places.dims[0] == 1 && job.experts == experts;
     announce(job, next == nullptr ? nullptr : next + first);
@@ -134,8 +221,10 @@ void multiply(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Rou
 }
 
 void expert_linear(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
-                   std::byte* /*scratch*/) {
-  multiply(queue, y, x, matrices, routing, {}, nullptr);
+                   std::byte* scratch) {
+  ExpertJob job;
+  WideMemory(queue, matrices, routing.starts.dims[0] - 1, x.dims[0], false).give(job, scratch);
+  multiply(queue, y, x, matrices, routing, job, nullptr);
 }
 
 /// Whether gate and up projections can be one launch that also applies the activation.
@@ -149,28 +238,33 @@ bool fuses(Tensor x, const Matrix* matrices, int32_t experts) {
   return x.strides[0] % 8 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
 }
 
-/// The products, where activations are a launch of their own.
-void expert_gated_scratch(Queue /*queue*/, Tensor x, const Matrix* matrices, const Routing& routing, int64_t& bytes) {
-  const bool fused = fuses(x, matrices, routing.starts.dims[0] - 1);
-  bytes = fused ? 0 : int64_t{routing.tokens.dims[0]} * matrices[0].rows * dtype_bytes(x.dtype);
+/// Also the products, where activations are a launch of their own.
+void expert_gated_scratch(Queue queue, Tensor x, const Matrix* matrices, const Routing& routing, int64_t& bytes) {
+  const int32_t experts = routing.starts.dims[0] - 1;
+  const int32_t pairs = routing.tokens.dims[0];
+  const WideMemory wide(queue, matrices, experts, pairs, true);
+  bytes = wide.inputs + wide.weights;
+  if (!fuses(x, matrices, experts)) bytes += int64_t{pairs} * matrices[0].rows * dtype_bytes(x.dtype);
 }
 
 void expert_gated(Queue queue, Tensor y, Tensor x, const Matrix* matrices, const Routing& routing,
                   Activation activation, const Matrix* next, std::byte* scratch) {
   ExpertJob job;
+  const int32_t experts = routing.starts.dims[0] - 1;
+  const WideMemory wide(queue, matrices, experts, routing.tokens.dims[0], true);
   job.tokens = routing.tokens.as<int32_t>();
-  if (fuses(x, matrices, routing.starts.dims[0] - 1)) {
+  wide.give(job, scratch);
+  if (fuses(x, matrices, experts)) {
     job.gated = activation;
     return multiply(queue, y, x, matrices, routing, job, next);
   }
-  const Tensor products = Tensor::dense(scratch, x.dtype, y.dims[0], matrices[0].rows);
+  const Tensor products = Tensor::dense(scratch + wide.inputs + wide.weights, x.dtype, y.dims[0], matrices[0].rows);
   multiply(queue, products, x, matrices, routing, job, nullptr);
   kernels::gated.find(DeviceKind::cuda)(queue, y, products, activation);
 }
 
-void expert_linear_scratch(Queue /*queue*/, const Matrix* /*matrices*/, int32_t /*experts*/, int32_t /*pairs*/,
-                           int64_t& bytes) {
-  bytes = 0;
+void expert_linear_scratch(Queue queue, const Matrix* matrices, int32_t experts, int32_t pairs, int64_t& bytes) {
+  bytes = WideMemory(queue, matrices, experts, pairs, false).weights;
 }
 
 const bool scratch_added = kernels::expert_linear_scratch.add(DeviceKind::cuda, expert_linear_scratch);
