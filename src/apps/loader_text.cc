@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/log.h"
 
 namespace quern {
 namespace {
@@ -150,19 +151,24 @@ Result<std::optional<ChatTemplate>> parse(const std::string& path, const std::st
   ASSIGN_OR_RETURN(ChatTemplate parsed, about(path, ChatTemplate::parse(source)));
   for (const auto& [name, text] : others) {
     const Status added = parsed.add(name, text);
-    if (!added.ok()) return Error{fmt::format("{}: the template \"{}\": {}", path, name, added.error().message)};
+    if (added.ok()) continue;
+    std::string what = fmt::format("{}: the template \"{}\": {}", path, name, added.error().message);
+    if (name == "tool_use") return Error{std::move(what)};
+    log_warning("{}; requests cannot name it", what);  // nobody has asked for it
   }
   return std::optional<ChatTemplate>(std::move(parsed));
 }
 
 /// The .jinja files of a folder, which may be absent.
 Result<NamedTemplates> additional_templates(const std::string& folder) {
+  const std::filesystem::directory_iterator end_of_folder;
   NamedTemplates found;
-  std::error_code absent;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
-    if (entry.path().extension() != ".jinja") continue;
-    ASSIGN_OR_RETURN(std::string text, read_file(entry.path().string(), max_text_bytes));
-    found.emplace_back(entry.path().stem().string(), std::move(text));
+  std::error_code end;
+  for (auto entry = std::filesystem::directory_iterator(folder, end); !end && entry != end_of_folder;
+       entry.increment(end)) {
+    if (entry->path().extension() != ".jinja") continue;
+    ASSIGN_OR_RETURN(std::string text, read_file(entry->path().string(), max_text_bytes));
+    found.emplace_back(entry->path().stem().string(), std::move(text));
   }
   return found;
 }

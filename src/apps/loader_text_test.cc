@@ -124,6 +124,19 @@ TEST(LoaderText, ConversationsWithToolsMayHaveATemplateOfTheirOwn) {
   EXPECT_NE(template_of(model).find("the template \"tool_use\": "), std::string::npos) << template_of(model);
 }
 
+TEST(LoaderText, ATemplateThatNobodyHasToUseMayBeBroken) {
+  const Directory model;
+  model.write("chat_template.jinja", "plain");
+  model.write("additional_chat_templates/rag.jinja", "{% if");
+  model.write("additional_chat_templates/short.jinja", "brief");
+
+  const auto loaded = load_chat_template(model);
+
+  ASSERT_TRUE(loaded.ok() && *loaded);
+  EXPECT_EQ((*loaded)->named("rag"), nullptr);
+  EXPECT_NE((*loaded)->named("short"), nullptr);
+}
+
 TEST(LoaderText, TemplatesAreFoundByTheirNames) {
   const auto rendered_by = [](const Directory& model, std::string_view name) {
     const auto loaded = load_chat_template(model);
