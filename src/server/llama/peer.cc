@@ -18,6 +18,14 @@ bool says_nothing(const SamplingParams& given) {
          given.repetition_penalty == 1.0F;
 }
 
+/// An error that says which field can be smaller.
+ApiError named_by_peer(ApiError error, std::string_view name) {
+  constexpr std::string_view of_chat = "with max_tokens";
+  const size_t at = error.message.find(of_chat);
+  if (at != std::string::npos) error.message.replace(at, of_chat.size(), fmt::format("with {}", name));
+  return error;
+}
+
 }  // namespace
 
 std::optional<int32_t> read_peer_tokens(Fields& fields, std::string_view name) {
@@ -87,7 +95,9 @@ Checked<Generation> read_peer_completion(const Json& body, PeerLimits limits, co
 
 Checked<Generation> read_peer_chat(Json body, PeerLimits limits, const TextModel& model) {
   if (limits.max_tokens) body.set("max_tokens", int64_t{std::max(1, *limits.max_tokens)});
-  ASSIGN_OR_RETURN(Generation generation, read_chat(body, model));
+  Checked<Generation> read = read_chat(body, model);
+  if (!read.ok()) return named_by_peer(std::move(read).error(), limits.name);
+  Generation generation = std::move(read).value();
   generation.params.stops = std::move(limits.stops);
   if (limits.max_tokens == 0) generation.params.max_tokens = generation.prompts.front().max_tokens = 0;
   return generation;

@@ -24,7 +24,8 @@ struct PeerDefaults {
 };
 
 struct PeerLimits {
-  std::optional<int32_t> max_tokens;  // none: until the context is full
+  std::optional<int32_t> max_tokens;     // none: until the context is full
+  std::string_view name = "max_tokens";  // what the peer calls that
   std::vector<std::string> stops;
 };
 

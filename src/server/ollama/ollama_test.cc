@@ -296,6 +296,9 @@ TEST_F(OllamaTest, RefusesWhatItCannotDo) {
 TEST_F(OllamaTest, NamesUnknownOptions) {
   start();
 
+  const HttpResponse long_one =
+      post("/api/chat", body(std::string(kHi) + R"(,"stream":false,"options":{"num_predict":900000})"));
+  EXPECT_THAT(long_one.body, HasSubstr(" with num_predict."));
   const HttpResponse response = post("/api/chat", body(std::string(kHi) + R"(,"stream":false,"options":{"heat":1})"));
 
   EXPECT_EQ(header(response, "x-unknown-fields"), "options.heat");

@@ -138,6 +138,7 @@ void read_ollama_options(Fields& fields, const TextModel& model, bool completion
   fields.members("options", [&](Fields& options) {
     copy_sampling(options, body);
     common.limits.max_tokens = read_peer_tokens(options, "num_predict");
+    common.limits.name = "num_predict";
     common.limits.stops = read_peer_stops(options, "stop");
     pass_over(options);
   });

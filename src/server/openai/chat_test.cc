@@ -551,6 +551,7 @@ TEST_F(ChatTest, FillsTheContextAndNotMore) {
   EXPECT_THAT(over.body, HasSubstr("maximum context length is 200 tokens"));
   EXPECT_THAT(over.body, HasSubstr(std::to_string(used)));
   EXPECT_THAT(over.body, HasSubstr("ask for at most " + std::to_string(200 - used) + " with max_tokens"));
+  EXPECT_THAT(chat(R"("max_completion_tokens":900)").body, HasSubstr(" with max_completion_tokens."));
   EXPECT_EQ(service_->seen()[0].max_tokens, 200 - used);
 }
 

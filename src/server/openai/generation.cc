@@ -145,6 +145,7 @@ void read_limits(Fields& fields, int32_t min_max_tokens, AnswerParams& params) {
   const auto max_completion = fields.integer("max_completion_tokens", min_max_tokens, kMaxCount);
   if (max_completion) {
     params.max_tokens = static_cast<int32_t>(*max_completion);
+    params.limit_name = "max_completion_tokens";
   } else if (max_tokens) {
     params.max_tokens = static_cast<int32_t>(*max_tokens);
   }
@@ -163,8 +164,9 @@ ApiError too_long(const TextModel& model, const AnswerParams& params, std::strin
   if (params.max_tokens) {
     message += fmt::format("you requested {} output tokens and your prompt contains {} input tokens. ",
                            *params.max_tokens, prompt_tokens);
-    message += left > 0 ? fmt::format("Please shorten the prompt, or ask for at most {} with max_tokens.", left)
-                        : "Please shorten the prompt.";
+    message += left > 0
+                   ? fmt::format("Please shorten the prompt, or ask for at most {} with {}.", left, params.limit_name)
+                   : "Please shorten the prompt.";
   } else {
     message += fmt::format("your prompt contains {} input tokens. Please shorten the prompt.", prompt_tokens);
   }
@@ -181,8 +183,8 @@ std::optional<ApiError> check_logprobs(const AnswerParams& params, const Prompt&
   if (told <= kMaxLogprobs) return std::nullopt;
   return ApiError{400,
                   fmt::format("This request would be told up to {} logprobs, and {} are the most: ask for fewer tokens "
-                              "with max_tokens, or for fewer logprobs of each.",
-                              told, kMaxLogprobs),
+                              "with {}, or for fewer logprobs of each.",
+                              told, kMaxLogprobs, params.limit_name),
                   "invalid_value", each > kFewLogprobs ? "logprobs" : "prompt_logprobs"};
 }
 

@@ -43,6 +43,7 @@ struct AnswerParams {
   SamplingParams sampling;
   std::optional<int64_t> seed;
   std::optional<int32_t> max_tokens;
+  std::string_view limit_name = "max_tokens";  // what the request called that
   int32_t min_tokens = 0;
   int32_t n = 1;
   int32_t best_of = 1;  // answers that are made for each prompt; the n best of them are given

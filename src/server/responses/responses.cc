@@ -43,7 +43,7 @@ ApiError in_own_words(ApiError error) {
   for (const auto& [of_chat, own] : kNames)
     replace(error.message, fmt::format("'{}", of_chat), fmt::format("'{}", own));
   replace(error.message, "].function.", "].");
-  replace(error.message, "lower max_tokens", "lower max_output_tokens");
+  replace(error.message, "with max_completion_tokens", "with max_output_tokens");
   return error;
 }
 

@@ -247,6 +247,7 @@ TEST_F(ResponsesTest, RefusesByTheNameOfTheField) {
     SCOPED_TRACE(more);
     expect_error(respond(more), more.find("other") == std::string::npos ? 400 : 404, param, code);
   }
+  EXPECT_THAT(respond(R"("max_output_tokens":1000)").body, HasSubstr(" with max_output_tokens."));
 }
 
 TEST_F(ResponsesTest, ForeignToolsArePassedOverOrRefused) {
