@@ -48,6 +48,8 @@ TEST(Peers, AreAddressesAndNetworksOfIpv6) {
   EXPECT_NE(key("10.0.0.1"), key("10.0.0.2"));
   EXPECT_EQ(key("2001:db8:0:1::1"), key("2001:db8:0:1:ffff::2"));
   EXPECT_NE(key("2001:db8:0:1::1"), key("2001:db8:0:2::1"));
+  EXPECT_NE(key("fe80::1"), key("fe80::2"));
+  EXPECT_NE(key("1.1.1.1"), key("312e:312e:312e:3100::"));  // whose network spells it
 }
 
 TEST(HttpServer, ListensOnASocketInTheFileSystem) {

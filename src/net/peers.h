@@ -11,13 +11,16 @@ namespace quern {
 
 class Peers {
  public:
-  /// Who holds an address: all of a network of IPv6 that one host may have.
+  /// Who holds an address: its bytes, or of IPv6 those of the network that one host may have, where it is not that of
+  /// all hosts on a cable.
   static std::string key(const boost::asio::ip::address& address) {
-    if (address.is_v4()) return address.to_string();
-    const auto bytes = address.to_v6().to_bytes();
-    if (address.to_v6().is_v4_mapped())
-      return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, address.to_v6()).to_string();
-    return std::string(bytes.begin(), bytes.begin() + 8);
+    const auto text = [](const auto& bytes, size_t count) { return std::string(bytes.begin(), bytes.begin() + count); };
+    if (address.is_v4()) return text(address.to_v4().to_bytes(), 4);
+    const auto v6 = address.to_v6();
+    if (v6.is_v4_mapped()) {
+      return text(boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, v6).to_bytes(), 4);
+    }
+    return text(v6.to_bytes(), v6.is_link_local() ? 16 : 8);
   }
 
   /// False, and nothing has changed, when there are `most` of that peer; 0: no limit.
