@@ -46,12 +46,12 @@ Attempt failed_with(const HttpResponse& response) {
 }
 
 /// The name of the model, from the options or the server.
-Attempt find_model(HttpClient& client, LoadTarget& target, const std::string& wanted) {
+Attempt find_model(HttpClient& client, LoadTarget& target, const std::string& wanted, std::chrono::milliseconds most) {
   if (!wanted.empty()) {
     target.fields.set("model", wanted);
     return {};
   }
-  const auto answer = client.send(target.get("/v1/models"), 30s);
+  const auto answer = client.send(target.get("/v1/models"), std::min<std::chrono::milliseconds>(most, 30s));
   if (!answer.ok()) return {answer.error().message, true};
   if (answer->status != 200) return failed_with(*answer);
   const auto list = Json::parse(answer->body);
@@ -64,9 +64,9 @@ Attempt find_model(HttpClient& client, LoadTarget& target, const std::string& wa
 }
 
 /// A real request for one token.
-Attempt probe(HttpClient& client, const LoadTarget& target, LoadPrompt prompt) {
+Attempt probe(HttpClient& client, const LoadTarget& target, LoadPrompt prompt, std::chrono::milliseconds most) {
   prompt.output_tokens = 1;
-  const auto answer = client.send(target.post(prompt), target.timeout);
+  const auto answer = client.send(target.post(prompt), std::min(most, target.timeout));
   if (!answer.ok()) return {answer.error().message, true};
   return answer->status / 100 == 2 ? Attempt{} : failed_with(*answer);
 }
@@ -76,8 +76,14 @@ Status wait_until_ready(const LoadTestOptions& options, LoadTarget& target, cons
   HttpClient client(target.server());
   const int64_t start_us = now_us();
   for (bool said = false;;) {
-    Attempt attempt = find_model(client, target, options.model);
-    if (attempt.failure.empty() && options.ready_timeout_s > 0) attempt = probe(client, target, prompt);
+    const auto left = [&] {  // also for a server that does not answer at all
+      const double seconds = options.ready_timeout_s - seconds_since(start_us);
+      return options.ready_timeout_s == 0
+                 ? 30'000ms
+                 : std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e3)));
+    };
+    Attempt attempt = find_model(client, target, options.model, left());
+    if (attempt.failure.empty() && options.ready_timeout_s > 0) attempt = probe(client, target, prompt, left());
     if (attempt.failure.empty()) return {};
     if (!attempt.again || seconds_since(start_us) >= options.ready_timeout_s) {
       return Error{fmt::format("{}{}: {}", target.server().origin(), target.prefix, attempt.failure)};

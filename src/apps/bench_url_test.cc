@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -109,6 +110,28 @@ TEST(AnswerMeter, TakesChunkSizesFromUsageThatComesWithThem) {
   EXPECT_THAT(only_at_end.chunk_tokens, SizeIs(0));
   EXPECT_THAT(only_at_end.chunk_bytes, ElementsAre(3, 2));
   EXPECT_FALSE(only_at_end.cached_tokens);
+}
+
+TEST(AnswerMeter, DoesNotTakeWhatIsNoAnswerForOne) {
+  const auto outcome_of = [](std::string_view text) {
+    LoadOutcome outcome;
+    AnswerMeter meter(outcome, 0.0);
+    meter.take(text, 1.0);
+    meter.finish();
+    return outcome;
+  };
+  const LoadOutcome cut_off = outcome_of("data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n");
+  const LoadOutcome odd = outcome_of("data: {\"choices\":[5]}\n\ndata: [DONE]\n\n");
+  const LoadOutcome negative =
+      outcome_of("data: {\"choices\":[{\"text\":\"a\"}],\"usage\":{\"completion_tokens\":-5}}\n\ndata: [DONE]\n\n");
+  const LoadOutcome rude = outcome_of("data: {\"error\":\"\\u001b[2J\\nred\"}\n\n");
+
+  EXPECT_THAT(cut_off.error, HasSubstr("cut off"));
+  EXPECT_THAT(odd.error, HasSubstr("no object"));
+  EXPECT_EQ(negative.error, "");
+  EXPECT_FALSE(negative.counted_by_server);
+  EXPECT_EQ(negative.output_tokens, 1);
+  EXPECT_EQ(rude.error, "error in the stream:  [2J red");
 }
 
 TEST(AnswerMeter, SeesErrorsInTheStream) {
@@ -526,7 +549,7 @@ TEST_F(BenchUrl, SweepsOverConcurrencies) {
 
 TEST_F(BenchUrl, RefusesWrongFlags) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"--request-rate", "0"}, "--request-rate 0: say a number above 0, or inf"},
+      {{"--request-rate", "0"}, "--request-rate 0: say a number from 1e-06, or inf"},
       {{"--burstiness", "-1"}, "--burstiness"},
       {{"--random-range-ratio", "1"}, "--random-range-ratio"},
       {{"--goodput", "ttft"}, "--goodput ttft"},

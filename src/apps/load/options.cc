@@ -12,7 +12,8 @@ namespace {
 
 constexpr int longest_s = 100'000'000;
 constexpr int most_tokens = 10'000'000;
-constexpr Bounds a_rate{0, 1e9, true};
+constexpr double least_rate = 1e-6;  // requests a second: the next one is still a time that clocks have
+constexpr Bounds a_rate{least_rate, 1e9};
 
 void add_traffic_flags(Flags& flags, LoadTestOptions& options) {
   flags.add("--dataset-name", "NAME", "random, prefix_repetition, sharegpt or custom [random]",
@@ -39,7 +40,8 @@ void add_traffic_flags(Flags& flags, LoadTestOptions& options) {
   flags.add("--num-prompts", "N", "requests [1000]", &options.num_prompts, between(1, 10'000'000));
   flags.add("--num-warmups", "N", "requests before the measurement, with other prompts [0]", &options.num_warmups,
             between(0, 1'000'000));
-  flags.add("--request-rate", "R", "requests per second, or inf: all at once [inf]", &options.arrivals.rate, above(0));
+  flags.add("--request-rate", "R", "requests per second, or inf: all at once [inf]", &options.arrivals.rate,
+            between(least_rate, std::numeric_limits<double>::infinity()));
   flags.add("--burstiness", "B", "shape of the gaps: 1 is Poisson, inf is even [1]", &options.arrivals.burstiness,
             above(0));
   flags.add("--ramp-up-strategy", "S", "linear or exponential change of the rate", &options.arrivals.ramp);

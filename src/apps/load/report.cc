@@ -296,7 +296,8 @@ Result<std::vector<double>> parse_percentiles(std::string_view text) {
 }
 
 void ChunkSizes::add(int size) {
-  const int last = size <= 4 ? size : static_cast<int>(std::bit_ceil(static_cast<unsigned>(size)));
+  constexpr int most = 1 << 30;
+  const int last = size <= 4 ? size : static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::min(size, most))));
   const auto at = std::ranges::lower_bound(counts, last, {}, &std::pair<int, int>::first);
   if (at != counts.end() && at->first == last) {
     ++at->second;

@@ -43,6 +43,15 @@ std::string text_of(const Json& choice) {
   return "";
 }
 
+/// A server's words on one line of a terminal, which they do not command.
+std::string on_a_line(std::string text) {
+  text.resize(std::min(text.size(), kMaxMessage));
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
+  }
+  return text;
+}
+
 int tokens_in(const Json& usage, std::string_view key, int otherwise) {
   const int64_t tokens = usage.integer(key).value_or(otherwise);
   return static_cast<int>(std::clamp<int64_t>(tokens, 0, std::numeric_limits<int>::max()));
@@ -52,7 +61,10 @@ int tokens_in(const Json& usage, std::string_view key, int otherwise) {
 
 void AnswerMeter::take(std::string_view piece, double now_s) {
   for (const std::string& data : events_.add(piece)) {
-    if (data != "[DONE]") take_event(data, now_s);
+    if (data == "[DONE]")
+      ended_ = true;
+    else
+      take_event(data, now_s);
   }
 }
 
@@ -64,10 +76,10 @@ void AnswerMeter::take_event(std::string_view data, double now_s) {
   }
   const Json* error = event->present("error");
   if (error != nullptr && outcome_.error.empty()) {
-    outcome_.error = fmt::format("error in the stream: {}", message_of(*error).substr(0, kMaxMessage));
+    outcome_.error = fmt::format("error in the stream: {}", on_a_line(message_of(*error)));
   }
   const Json* usage = event->present("usage");
-  if (usage != nullptr && usage->has("completion_tokens")) {
+  if (usage != nullptr && usage->integer("completion_tokens").value_or(-1) >= 0) {
     outcome_.counted_by_server = true;
     outcome_.output_tokens = tokens_in(*usage, "completion_tokens", 0);
     outcome_.input_tokens = tokens_in(*usage, "prompt_tokens", outcome_.input_tokens);
@@ -78,7 +90,13 @@ void AnswerMeter::take_event(std::string_view data, double now_s) {
   }
   const Json* choices = event->present("choices");
   if (choices == nullptr || !choices->is_array() || choices->items().empty()) return;
-  take_choice(choices->items()[0], now_s);
+  const Json& choice = choices->items()[0];
+  if (!choice.is_object()) {
+    if (outcome_.error.empty()) outcome_.error = fmt::format("a chunk's choice is {} and no object", choice.kind());
+    return;
+  }
+  if (choice.present("finish_reason") != nullptr) ended_ = true;
+  take_choice(choice, now_s);
   if (usage == nullptr) return;
   const int before = std::exchange(tokens_so_far_, outcome_.output_tokens);
   outcome_.chunk_tokens.push_back(std::max(0, outcome_.output_tokens - before));
@@ -101,6 +119,7 @@ void AnswerMeter::take_choice(const Json& choice, double now_s) {
 
 void AnswerMeter::finish() {
   if (chunks_ == 0 && outcome_.error.empty()) outcome_.error = "the answer has no chunk with choices";
+  if (!ended_ && outcome_.error.empty()) outcome_.error = "the answer is cut off: neither a finish_reason nor [DONE]";
   if (!outcome_.counted_by_server) outcome_.output_tokens = chunks_with_text_;
   if (outcome_.chunk_tokens.size() != outcome_.chunk_bytes.size()) outcome_.chunk_tokens.clear();
   outcome_.state = outcome_.error.empty() ? LoadOutcome::State::done : LoadOutcome::State::failed;
@@ -129,7 +148,7 @@ std::string refusal_of(const HttpResponse& response) {
   const auto body = Json::parse(response.body);
   const Json* error = body.ok() ? body->present("error") : nullptr;
   const std::string text = error != nullptr ? message_of(*error) : response.body;
-  return fmt::format("HTTP {}: {}", response.status, text.substr(0, kMaxMessage));
+  return fmt::format("HTTP {}: {}", response.status, on_a_line(text));
 }
 
 LoadRun::LoadRun(const LoadTarget& target, std::span<const LoadPrompt> prompts, int max_in_flight)

@@ -41,6 +41,7 @@ class AnswerMeter {
   int chunks_ = 0;
   int chunks_with_text_ = 0;
   int tokens_so_far_ = 0;  // by the usage of the chunks
+  bool ended_ = false;     // the server has said so
 };
 
 /// Sends one request and waits for its answer. Times count from `begin_us`.
