@@ -6,9 +6,10 @@ namespace quern {
 
 std::vector<std::string> SseReader::add(std::string_view bytes) {
   std::vector<std::string> events;
+  const size_t known = held_.size();  // without an end of line
   held_ += bytes;
   size_t start = 0;
-  for (size_t end = held_.find('\n'); end != std::string::npos; end = held_.find('\n', start)) {
+  for (size_t end = held_.find('\n', known); end != std::string::npos; end = held_.find('\n', start)) {
     std::string_view line = std::string_view(held_).substr(start, end - start);
     if (line.ends_with('\r')) line.remove_suffix(1);
     take_line(line, events);
