@@ -102,7 +102,7 @@ class Chat {
 
   /// Prints the answer as it comes. An error leaves the conversation as it was.
   Status ask(const std::string& prompt) {
-    stopped_ = false;
+    stopped_by_ = 0;
     answering_ = true;
     Status answered = answer(prompt);
     answering_ = false;
@@ -110,12 +110,14 @@ class Chat {
   }
 
   /// Any thread. True when there was an answer to stop.
-  bool stop() {
+  bool stop(int signal) {
     if (!answering_) return false;
-    stopped_ = true;
+    stopped_by_ = signal;  // before the answer can end by it
     if (const uint64_t id = current_; id != 0) instance_.engine->cancel(RequestId{id});
     return true;
   }
+  /// The signal that ended the last answer, or 0.
+  int stopped_by() const { return stopped_by_; }
 
  private:
   Status answer(const std::string& prompt) {
@@ -128,7 +130,7 @@ class Chat {
       return std::move(pending).error();
     }
     current_ = index((*pending)->id());
-    if (stopped_) stop();  // asked for before there was an id
+    if (const int signal = stopped_by_; signal != 0) stop(signal);  // asked for before there was an id
     Detokenizer detokenizer(instance_.tokenizer, true);
     std::string text;
     const auto show = [&](const std::string& piece) {
@@ -209,7 +211,7 @@ class Chat {
   const bool once_;
   Json messages_{Json::Array{}};
   std::atomic<bool> answering_{false};
-  std::atomic<bool> stopped_{false};
+  std::atomic<int> stopped_by_{0};
   std::atomic<uint64_t> current_{0};
 };
 
@@ -264,12 +266,10 @@ int run_command(std::span<char* const> arguments) {
 
   Console console;
   std::atomic<Chat*> chat_now{nullptr};
-  std::atomic<int> stopped_by{0};  // the signal that ended an answer
   const Interrupt interrupt([&](int signal) {
     Chat* chat = chat_now.load();
     if (chat == nullptr) _exit(128 + signal);
-    const bool answering = chat->stop();
-    if (answering) stopped_by = signal;
+    const bool answering = chat->stop(signal);
     if (signal != SIGINT || !answering) console.interrupt();
   });
 
@@ -288,7 +288,7 @@ int run_command(std::span<char* const> arguments) {
   if (once) {
     const Status answered = chat.ask(options->prompt);
     if (!answered.ok()) status = fail(answered.error().message);
-    if (stopped_by != 0) status = 128 + stopped_by;
+    if (const int signal = chat.stopped_by(); signal != 0) status = 128 + signal;
   } else {
     status = chat_lines(chat, console, **instance);
   }
